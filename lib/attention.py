@@ -22,6 +22,9 @@ from lib import masks
 # Torch's fused kernels without cuDNN's: with an explicit mask its bfloat16 gradient can be NaN (pytorch#196678).
 _SOUND_WITH_A_MASK = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
+# Torch's own function, bound now: a reader may put ours in its place, and a drop-in must not end up calling itself.
+_torch_attention = F.scaled_dot_product_attention
+
 BACKENDS = ("auto", "eager", "sdpa")
 
 
@@ -48,6 +51,7 @@ def scaled_dot_product_attention(
         key: (B, H, S, d_k), or (B, H_kv, S, d_k) with `enable_gqa`.
         value: (B, H, S, d_v), or (B, H_kv, S, d_v) with `enable_gqa`.
         attn_mask: boolean, True = may attend, or float, added to the scores. (L, S) or (B or 1, H or 1, L or 1, S).
+            Float masks are read in float32 (float64 beside float64 inputs): what is −inf there is not attended to.
         dropout_p: probability of dropping a weight. Applied whenever it is above 0: the function has no training mode.
         is_causal: query i sees keys 0 … i (aligned to the upper left when L ≠ S, as in torch). With `attn_mask`, both hold.
         scale: factor of the scores; 1/√d_k when not given.
@@ -65,7 +69,8 @@ def scaled_dot_product_attention(
         ValueError: shapes that do not fit, naming them; an unknown backend; weights asked of "sdpa".
 
     Note:
-        Masked positions get weight 0, and 0 · NaN is NaN: a NaN stored in a masked *value* still spoils the output, as in torch.
+        Masked positions get weight 0, and 0 · NaN is NaN: a NaN stored in a masked *value* still spoils the output, as in
+        torch.
         A large finite number in place of −inf in your own float mask is just a number: a row full of it is not masked at all.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
@@ -80,7 +85,10 @@ def scaled_dot_product_attention(
         raise ValueError('backend="sdpa" never forms the weights. With need_weights=True use backend="auto" or "eager".')
 
     if scale is None:
-        scale = 1 / math.sqrt(query.size(-1))
+        scale = 1 / math.sqrt(max(query.size(-1), 1))  # vectors of width 0 match equally, as in torch
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        # Half precision would round a large bias away. Every step below reads the same numbers, rows of −inf included.
+        attn_mask = attn_mask.to(torch.promote_types(query.dtype, torch.float32))
     if is_causal and (attn_mask is not None or need_weights or backend == "eager"):
         L, S = scores_shape[-2:]
         attn_mask = masks.combine(attn_mask, masks.causal(L, S, offset=0, device=query.device))
@@ -104,10 +112,7 @@ def _eager(query, key, value, mask, dropout_p, scale, enable_gqa) -> tuple[Tenso
         if mask is None:
             weights = scores.softmax(dim=-1)
         else:
-            if mask.dtype == torch.bool:
-                scores = scores.masked_fill(~mask, -torch.inf)
-            else:
-                scores = scores + mask.to(wide)
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
             # The softmax of a row of −inf is 0/0. Such a row gets harmless scores first and weight 0 afterwards, so that
             # neither the output nor any gradient ever meets a NaN.
             empty = masks.empty_rows(mask)
@@ -119,16 +124,13 @@ def _eager(query, key, value, mask, dropout_p, scale, enable_gqa) -> tuple[Tenso
 def _fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor:
     """Torch's fused kernels: the same numbers without ever forming the (L, S) weights."""
     choice = nullcontext()
-    if mask is not None:
+    if mask is not None and query.is_cuda:
+        choice = sdpa_kernel(_SOUND_WITH_A_MASK)
         if mask.dtype != torch.bool:
-            # The CPU kernel reads a float32 mask beside half-precision inputs, which keeps large biases exact.
-            mask = mask.to(query.dtype if query.is_cuda else torch.promote_types(query.dtype, torch.float32))
-        if query.is_cuda:
-            choice = sdpa_kernel(_SOUND_WITH_A_MASK)
-    with choice:
-        return F.scaled_dot_product_attention(
-            query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+            mask = mask.to(query.dtype)  # unlike the CPU's, these kernels read a mask in the dtype of the query alone
+    # Autocast has done its work at the door; a second time it would round a float32 mask to half precision.
+    with choice, torch.autocast(query.device.type, enabled=False):
+        return _torch_attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 def _autocast(*tensors: Tensor) -> list[Tensor]:
@@ -144,9 +146,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, enable_g
     """Refuse inputs that do not fit, and return the shape of the scores, (…, L, S)."""
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not (query.dtype == key.dtype == value.dtype and query.is_floating_point()):
-        raise TypeError(
-            f"query, key and value must share one floating dtype, got {query.dtype}, {key.dtype}, {value.dtype}."
-        )
+        raise TypeError(f"query, key and value must share one floating dtype, got {query.dtype}, {key.dtype}, {value.dtype}.")
     if not query.dim() == key.dim() == value.dim() >= 2:
         raise ValueError(f"query, key and value must have the same number of axes, at least 2 (length, width), got {shapes}.")
     if query.size(-1) != key.size(-1):
