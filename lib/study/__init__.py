@@ -1,0 +1,1 @@
+"""What the chapters need to study attention: data, training, plots, explorers, exercises. The library never imports it."""
