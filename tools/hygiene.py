@@ -34,7 +34,7 @@ MACHINE_PATH = re.compile(
 )
 EMBEDDED = re.compile(r"[A-Za-z0-9+/=]{200,}")  # pictures in base64, where any letters can stand
 FIGURE_REPR = re.compile(r"\(?\[?\(?<(?:Figure|Axes|matplotlib)|Text\(|array\(\[+<Axes|\[?<BarContainer")
-IMG_WITHOUT_ALT = re.compile(r"<img\b(?![^>]*\balt\s*=\s*(?:\"[^\"]*\S|'[^']*\S|[^\s\"'>]))[^>]*>", re.IGNORECASE)
+IMG_WITHOUT_ALT = re.compile(r"""<img\b(?![^>]*\balt\s*=\s*("[^"]*[^"\s]|'[^']*[^'\s]|[^\s"'>]))[^>]*>""", re.IGNORECASE)
 MARKDOWN_IMAGE = re.compile(r"!\[\s*\]\([^)]+\)")
 DIRECTIVE_IMAGE = re.compile(r"^(`{3,}|:{3,})\{(?:image|figure)\}(.*?)^\1", re.MULTILINE | re.DOTALL)
 
@@ -210,7 +210,7 @@ def widgets(notebook: NotebookNode) -> Findings:
         if faceless and re.match(r"\w+\((children=|value=|.*\bchildren=\()", data.get("text/plain", "")):
             yield index, "a widget that the page cannot show; use an explorer, which has an HTML face"
         if re.search(r"\d%\|", data.get("text/plain", output.get("text", ""))):
-            yield index, f"a progress bar; make it with tqdm.tqdm, which can be turned off, and {RUN}"
+            yield index, f"a progress bar; use tqdm.tqdm, which this tool turns off, and {RUN}"
 
 
 RULES = (ids, schema, kernel, execution_counts, tags, errors, stderr, machine_paths, sizes, alt_text, plots, widgets)

@@ -21,7 +21,7 @@ import hygiene
 import ledger
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from nbformat import NotebookNode, v4
+from nbformat import NotebookNode, from_dict, v4
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 300  # seconds
@@ -83,7 +83,7 @@ def clean(notebook: NotebookNode) -> NotebookNode:
     """
     notebook.nbformat, notebook.nbformat_minor = 4, 5  # 4.5 is the first format with cell ids
     metadata = {key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata}
-    notebook.metadata = NotebookNode(metadata | {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO})
+    notebook.metadata = from_dict(metadata | {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO})
     _give_ids(notebook.cells)
     number = 0
     for cell in notebook.cells:
