@@ -45,11 +45,11 @@ STYLE = {
     "savefig.facecolor": "white",
     "savefig.transparent": False,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that pictures do not depend on the machine's fonts
-    "font.size": 12,
-    "axes.titlesize": 13,
+    "font.size": 13,
+    "axes.titlesize": 14,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 12,
+    "axes.labelsize": 13,
     "axes.labelcolor": INK,
     "axes.edgecolor": GRAY,
     "axes.spines.top": False,
@@ -64,12 +64,12 @@ STYLE = {
     "legend.frameon": True,
     "legend.framealpha": 1.0,
     "legend.edgecolor": PALE,
-    "legend.fontsize": 11,
+    "legend.fontsize": 12,
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
+    "xtick.labelsize": 12,
+    "ytick.labelsize": 12,
 }
 
 # Without the version of matplotlib in it, a picture drawn again is the same file again.
