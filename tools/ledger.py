@@ -20,7 +20,8 @@ from nbformat import NotebookNode, v4
 LEDGER = Path(__file__).resolve().parent.parent / "chapters" / "claims.md"
 
 CHAPTER = re.compile(r"\]\((\w+\.ipynb)\)")
-ROW = re.compile(r"\| \[([A-Z]\d+)\]\(#([^)]*)\) \| (.+) \| (.*?) ?\| (.*?) ?\|")
+CELL = r" *((?:\\.|[^|\\])*?) *\|"  # up to a bar without a backslash
+ROW = re.compile(rf"\| \[([A-Z]\d+)\]\(#([^)]*)\) \|{CELL}{CELL}{CELL}")
 VERDICT = re.compile(r"([A-Z]\d+) · (holds|holds when|does not hold here) · (.+)")
 TARGET = re.compile(r"^\(claim-([A-Za-z]\d+)\)=$", re.MULTILINE)
 MARKDOWN_SIGNS = r"([\\`*_\[\]<$|~{}])"
