@@ -2,6 +2,9 @@
 
 import re
 
+_WORDS = ("holds", "holds when", "does not hold here")
+_given: dict[str, str] = {}  # claim -> word, since the kernel started
+
 
 def verdict(claim: str, *, holds: object, yes: str, no: str, when: bool = False) -> None:
     """Print the verdict on a claim as one line, `A5 · holds · sentence`; the ledger in chapters/claims.md repeats it.
@@ -31,10 +34,16 @@ def verdict(claim: str, *, holds: object, yes: str, no: str, when: bool = False)
             raise ValueError(f"{name} is one line of text without space around it, got {sentence!r}.")
     if yes == no:
         raise ValueError(f"yes and no say the same, {yes!r}: a verdict must be able to come out otherwise.")
-    if _truth(holds):
-        print(f"{claim} · {'holds when' if when else 'holds'} · {yes}")
-    else:
-        print(f"{claim} · does not hold here · {no}")
+    word = _WORDS[1 if when else 0] if _truth(holds) else _WORDS[2]
+    _given[claim] = word
+    print(f"{claim} · {word} · {no if word == _WORDS[2] else yes}")
+
+
+def summary() -> None:
+    """Print the claims of the chapter so far, under the three verdicts, in the order of their numbers."""
+    for word in _WORDS:
+        claims = sorted((claim for claim, given in _given.items() if given == word), key=lambda claim: int(claim[1:]))
+        print(f"{word}: {', '.join(claims) or 'none'}")
 
 
 def _truth(value: object) -> bool:

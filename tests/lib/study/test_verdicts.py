@@ -4,7 +4,8 @@ import numpy
 import pytest
 import torch
 
-from lib.study.verdicts import verdict
+from lib.study import verdicts
+from lib.study.verdicts import summary, verdict
 
 SENTENCES = {"yes": "every row sums to 1", "no": "some row does not sum to 1"}
 
@@ -62,3 +63,24 @@ def test_a_sentence_that_is_not_one_line_is_refused(name, sentence):
 def test_a_verdict_that_cannot_come_out_otherwise_is_refused():
     with pytest.raises(ValueError, match="must be able to come out otherwise"):
         verdict("A14", holds=True, yes="the same", no="the same")
+
+
+def test_the_summary_groups_what_was_given_and_the_last_word_counts(monkeypatch, capsys):
+    monkeypatch.setattr(verdicts, "_given", {})
+    for claim, holds, when in (
+        ("B10", True, False),
+        ("B2", True, False),
+        ("B3", True, True),
+        ("B4", True, False),
+        ("B4", False, False),
+    ):
+        verdict(claim, holds=holds, when=when, **SENTENCES)
+    capsys.readouterr()
+    summary()
+    assert capsys.readouterr().out == "holds: B2, B10\nholds when: B3\ndoes not hold here: B4\n"
+
+
+def test_a_summary_without_verdicts_says_none(monkeypatch, capsys):
+    monkeypatch.setattr(verdicts, "_given", {})
+    summary()
+    assert capsys.readouterr().out.count("none") == 3
