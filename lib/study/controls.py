@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 
-@dataclass(frozen=True)
+@dataclass
 class Slider:
     """A number that the reader moves along.
 
@@ -20,7 +20,7 @@ class Slider:
         format: how a value is written, as in `format(value, "g")`.
 
     Raises:
-        ValueError: no values, or a start that is not one of them, in either grid.
+        ValueError: no values, one of them twice, or a start that is not one of them, in either grid.
     """
 
     label: str
@@ -30,25 +30,29 @@ class Slider:
     format: str = "g"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", _start(self, self.values))
-        if self.live_values is not None and self.value not in list(self.live_values):
-            raise ValueError(f"{self.label!r} starts at {self.value}, which live_values {list(self.live_values)} lack: add it.")
+        self.values = _plain(self.values)
+        self.live_values = self.values if self.live_values is None else _plain(self.live_values)
+        self.value = _start(self.label, self.value, self.values)
+        _start(self.label, self.value, self.live_values)
 
     @property
     def options(self) -> list[tuple[str, float]]:
+        """Text and value of each position of the static grid."""
         return [(self._write(value), value) for value in self.values]
 
     def widget(self) -> widgets.Widget:
         """The live control."""
-        live = [(self._write(value), value) for value in (self.live_values if self.live_values is not None else self.values)]
-        style = {"description_width": "initial"}
         return widgets.SelectionSlider(
-            options=live, value=self.value, description=self.label, style=style, layout=widgets.Layout(width="min(26rem, 98%)")
+            options=[(self._write(value), value) for value in self.live_values],
+            value=self.value,
+            description=self.label,
+            style={"description_width": "initial"},
+            layout=widgets.Layout(width="min(26rem, 98%)"),
         )
 
     def html(self, stride: int) -> str:
         """The static control; its position times the stride is its share in the number of the frame."""
-        position = list(self.values).index(self.value)
+        position = self.values.index(self.value)
         label = html.escape(self._write(self.value))
         return (
             f'<div class="slider" data-stride="{stride}"><label><span>{html.escape(self.label)}</span>'
@@ -60,7 +64,7 @@ class Slider:
         return format(value, self.format).replace("-", "−")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Choice:
     """One of a few, all in sight.
 
@@ -70,7 +74,7 @@ class Choice:
         value: the value at the start; the first when not given.
 
     Raises:
-        ValueError: no options, or a start that is not one of their values.
+        ValueError: no options, one value twice, or a start that is not one of the values.
     """
 
     label: str
@@ -80,17 +84,16 @@ class Choice:
     def __post_init__(self) -> None:
         given = self.options
         pairs = list(given.items()) if isinstance(given, Mapping) else [(str(option), option) for option in given]
-        object.__setattr__(self, "options", pairs)
-        object.__setattr__(self, "value", _start(self, [value for _, value in pairs]))
+        self.options = pairs
+        self.value = _start(self.label, self.value, [value for _, value in pairs])
 
     def widget(self) -> widgets.Widget:
         """The live control."""
-        style = {"description_width": "initial"}
         return widgets.RadioButtons(
             options=self.options,
             value=self.value,
             description=self.label,
-            style=style,
+            style={"description_width": "initial"},
             orientation="horizontal",
             layout=widgets.Layout(width="auto"),
         )
@@ -106,12 +109,22 @@ class Choice:
         return f'<fieldset class="choice" data-stride="{stride}">{legend}{buttons}</fieldset>'
 
 
-def _start(control: Slider | Choice, values: Sequence[Any]) -> Any:
-    values = list(values)
+def _plain(values: Sequence[float]) -> list[float]:
+    """Python's own numbers, also from an array, so that texts and error messages show them plainly."""
+    return [value.item() if hasattr(value, "item") else value for value in values]
+
+
+def _start(label: str, start: Any, values: list[Any]) -> Any:
+    """The value to start with, checked."""
     if not values:
-        raise ValueError(f"{control.label!r} has no values to choose from.")
-    if control.value is None:
+        raise ValueError(f"{label!r} has no values to choose from.")
+    twice = [value for i, value in enumerate(values) if value in values[:i]]
+    if twice:
+        raise ValueError(f"{label!r} has a value more than once: {twice}.")
+    if start is None:
         return values[0]
-    if control.value not in values:
-        raise ValueError(f"{control.label!r} starts at {control.value!r}, which is none of its values {values}.")
-    return control.value
+    if start not in values:
+        raise ValueError(
+            f"{label!r} starts at {start!r}, which is none of its values {values}: add it, or start at one of them."
+        )
+    return start

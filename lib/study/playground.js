@@ -81,7 +81,7 @@
     });
     point.addEventListener("pointerdown", (event) => {
       event.preventDefault(); // no text is selected on the way
-      point.focus();
+      point.focus({ preventScroll: true }); // else the plane could slip away under the pointer
       point.setPointerCapture(event.pointerId);
     });
     point.addEventListener("pointermove", (event) => {

@@ -60,7 +60,6 @@ class AttentionPlayground(widgets.VBox):
 
     Attributes:
         html: the static face.
-        x: (n, 2) array, the vectors of the live face now.
 
     Raises:
         ValueError: shapes other than these, more tokens than colors, or a coordinate outside −3 … 3 or not finite.
@@ -84,6 +83,7 @@ class AttentionPlayground(widgets.VBox):
 
     @property
     def x(self) -> np.ndarray:
+        """(n, 2) array: what the fields of the live face say now."""
         return np.array([field.value for field in self._fields]).reshape(-1, 2)
 
     def draw(self, x) -> Figure:
