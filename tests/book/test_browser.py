@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-from bs4 import BeautifulSoup
 from browser import HTML, chromium, pages, require_book, serve, watch
+from bs4 import BeautifulSoup
 
 PAGES = pages()
 CHAPTERS = [name for name in PAGES if name.startswith("chapters/") and name != "chapters/claims"]

@@ -31,7 +31,7 @@ case "$*" in
 esac
 """
 
-NO_NETWORK = """echo "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnectionError(Failed to resolve)': /x/"
+NO_NETWORK = """echo "WARNING: Retrying (Retry(total=4)) after 'NewConnectionError(Failed to resolve)': /x/"
 echo "ERROR: Could not find a version that satisfies the requirement jupyter-book==1.0.4.post1"
 echo "ERROR: No matching distribution found for jupyter-book==1.0.4.post1"; exit 1"""
 NO_WHEEL = """echo "Collecting torch"; echo "ERROR: No matching distribution found for torch==2.13.0"; exit 1"""
