@@ -99,7 +99,8 @@ def test_every_cell_runs_in_jupyterlab_and_a_slider_draws_anew(browser, folder, 
         page.wait_for_function("window.ran")
         assert _errors(page) == []
         counts = page.evaluate(
-            "[...jupyterapp.shell.currentWidget.content.widgets].filter(c => c.model.type === 'code').map(c => c.model.executionCount)"
+            """jupyterapp.shell.currentWidget.content.widgets
+                .filter(cell => cell.model.type === 'code').map(cell => cell.model.executionCount)"""
         )
         assert None not in counts, "every cell ran"
 
