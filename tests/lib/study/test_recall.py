@@ -1,7 +1,10 @@
 """The recall task and its runs: the task is what it says, both arms start alike, NaN comes and stays away where A12 says."""
 
+import importlib.util
 import math
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
@@ -160,3 +163,58 @@ def test_a_row_of_minus_infinity_is_nan_by_softmax_and_zero_in_the_library():
     x = torch.randn(2, 4)
     assert torch.zeros(2, 2).masked_fill(~mask, -torch.inf).softmax(-1)[1].isnan().all()
     assert scaled_dot_product_attention(x, x, x, mask)[1].tolist() == [0.0] * 4
+
+
+# ---- the experiment's results
+
+
+EXPERIMENT = Path(__file__).parents[3] / "experiments" / "scale.py"
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    spec = importlib.util.spec_from_file_location("scale_experiment", EXPERIMENT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def results(experiment):
+    return pd.read_csv(experiment.RESULTS)
+
+
+def test_the_results_hold_each_run_of_the_experiment_once_with_its_origin(experiment, results):
+    assert list(results.columns) == [*experiment.SETTING, *experiment.RESULT, *experiment.ORIGIN]
+    have = [tuple(row) for row in results[experiment.SETTING].itertuples(index=False)]
+    assert len(have) == len(set(have))
+    assert set(have) == set(experiment.settings())
+    assert results[experiment.ORIGIN].notna().all(axis=None)
+
+
+def test_the_results_agree_with_themselves(results):
+    ended = results["steps_to_90"].notna().astype(int) + results["nan_step"].notna() + (results["steps"] == results["limit"])
+    assert (ended >= 1).all()
+    reached = results[results["steps_to_90"].notna()]
+    assert (reached["steps"] == reached["steps_to_90"]).all()
+    assert (reached["final_accuracy"] >= 0.9 - 1e-6).all()
+    broken = results[results["nan_step"].notna()]
+    assert (broken["steps"] == broken["nan_step"] - 1).all()
+    assert results["entropy_start"].between(0, math.log(PAIRS)).all()
+
+
+def test_a_row_that_is_run_again_gives_the_same_within_a_margin(results):
+    for d_k, lr, scaled, optimizer in ((64, 1e-2, True, "adam"), (256, 1.0, True, "sgd"), (256, 1e-2, False, "adam")):
+        chosen = results.query(
+            f"optimizer == '{optimizer}' and precision == 'float32' and d_k == {d_k} and lr == {lr} "
+            f"and scaled == {scaled} and seed == 0 and limit == 300"
+        )
+        row = chosen.squeeze()
+        run = train(d_k, lr, scaled=scaled, seed=0, optimizer=optimizer)
+        assert run.entropies[0] == pytest.approx(row["entropy_start"], rel=1e-2)
+        assert run.query_gradient == pytest.approx(row["query_gradient"], rel=1e-2)
+        if scaled:
+            assert run.steps_to(0.9) == pytest.approx(row["steps_to_90"], rel=0.25)
+        else:
+            assert math.isnan(row["steps_to_90"])
+            assert run.steps_to(0.9) is None
