@@ -91,7 +91,8 @@ def lookup(seed: int, batch_size: int = 64) -> Iterator[Batch]:
     The wants form one ring through all 12 tokens in random order, so each token wants one and is wanted by another one. A
     token is (name, wanted name, value): 12 of 32 names, all different, and one of 8 values each, so a guess is right once in 8.
 
-    Who cannot tell "I want you" from "you want me" has two candidates: right in 1/2 + 1/2 · 1/8 of the cases, 0.5625.
+    A match that is the same both ways cannot tell "I want you" from "you want me", which leaves two candidates. A coin thrown
+    between them is right in 1/2 + 1/2 · 1/8 = 0.5625 of the cases.
 
     Yields:
         Batch of tokens (B, 12, 3), lengths (B,) all 12, labels (B, 12): the value that each token wants.

@@ -1,8 +1,12 @@
 """The runs that scripts and chapters share: rows are complete, repeat themselves, and say what was really done."""
 
+from itertools import product
+from pathlib import Path
+
 import pytest
 
-from lib.study import trials
+from lib.study import records, trials
+from lib.study.classifiers import READERS
 from lib.study.data import tokenize
 
 
@@ -57,3 +61,36 @@ def test_passages_of_training_and_test_come_from_different_articles():
     texts = [{tuple(text) for text in [*part.background, *(source.tokens for source in part.sources)]} for part in parts]
     assert sum(map(len, texts)) == len(set.union(*texts))
     assert [len(part.sources) for part in parts] == [1136, 160, 325]
+
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+
+
+@pytest.mark.parametrize("longest", [200, 800])
+@pytest.mark.parametrize("network", READERS)
+def test_the_saved_results_have_every_length_and_position_from_three_seeds(network, longest):
+    table = records.read(EXPERIMENTS / "long_documents.csv")
+    cells = records.select(table, network=network, longest=longest, steps=1000, part="test")
+    expected = set(product(trials.LENGTHS, trials.POSITIONS, (0, 1, 2)))
+    assert len(cells) == len(expected)
+    assert set(zip(cells["length"], cells["position"], cells["seed"], strict=True)) == expected
+    assert cells["lr"].nunique() == 1  # chosen once, before the test
+
+
+@pytest.mark.parametrize("task", trials.TASKS)
+def test_the_saved_ablation_has_every_layer_from_five_seeds(task):
+    table = records.select(records.read(EXPERIMENTS / "projections.csv"), task=task, part="test")
+    steps = table["steps"].max()
+    for projections, bias in (("all", False), ("all", True), ("shared", False), ("none", False)):
+        rows = records.select(table, projections=projections, bias=bias, steps=steps)
+        assert sorted(rows["seed"]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["long_documents.csv", "projections.csv"])
+def test_the_test_part_is_touched_only_with_the_learning_rate_that_was_best_on_the_dev_part(name):
+    table = records.read(EXPERIMENTS / name)
+    kinds = [column for column in ("network", "task", "projections", "bias") if column in table]
+    for _, rows in table.groupby(kinds):
+        dev = rows[rows["part"] == "dev"].groupby("lr")["accuracy"].mean()
+        assert set(rows.loc[rows["part"] == "test", "lr"]) == {dev.idxmax()}
+        assert len(dev) >= 2
