@@ -80,6 +80,7 @@ def test_every_control_changes_picture_and_text_by_key_and_by_hand(browser, base
                 _assert_moved(at_start, _face(explorer))
             for choice in explorer.locator("fieldset.choice").all():
                 choice.locator("input").first.check()
+                choice.locator("input").first.focus()
                 at_start = _face(explorer)
                 page.keyboard.press("ArrowDown")
                 _assert_moved(at_start, _face(explorer))
