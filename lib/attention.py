@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
         dropout_p: probability of dropping a weight. Applied whenever it is above 0: the function has no training mode.
         is_causal: query i sees keys 0 … i (aligned to the upper left when L ≠ S, as in torch). With `attn_mask`, both hold.
         scale: factor of the scores; 1/√d_k when not given.
-        enable_gqa: query heads share key and value heads, H/H_kv neighbours each.
+        enable_gqa: query heads share key and value heads, H/H_kv neighbors each.
         need_weights: return the weights too. They are (B, H, L, S), taken before dropout, so their rows sum to 1, or to 0
             where a row has nothing to attend to.
         backend: "eager" forms the weights, in float32 for half-precision inputs; "sdpa" is torch's fused function, which

@@ -91,7 +91,7 @@ def sliding_window(L: int, window: int, causal: bool = True, *, S: int | None = 
         return (distance >= 0) & (distance < window)
     if window % 2 == 0:
         raise ValueError(
-            f"a two-sided window is centred on the query, so it is odd, got {window}. "
+            f"a two-sided window is centered on the query, so it is odd, got {window}. "
             f"Use {window - 1} or {window + 1}, or causal=True."
         )
     return distance.abs() <= window // 2
