@@ -21,6 +21,13 @@
     if (says.textContent !== data.texts[frame]) says.textContent = data.texts[frame]; // else it would be read aloud again
   };
 
+  // Where the picture is wider than its box, the arrow keys scroll it.
+  const box = picture.parentElement;
+  new ResizeObserver(() => {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }).observe(box);
+
   form.addEventListener("input", show);
   form.addEventListener("submit", (event) => event.preventDefault());
   show(); // a browser may bring back a control's position after a reload

@@ -103,7 +103,7 @@ class Explorer(widgets.VBox):
         source, text = frames[start]
         inputs = "".join(control.html(stride) for stride, control in zip(strides, controls.values(), strict=True))
         body = (
-            f'<div class="controls">{inputs}</div>\n{img(source, text)}\n'
+            f'<div class="controls">{inputs}</div>\n<div class="picture">{img(source, text)}</div>\n'
             f'<p class="says" aria-live="polite">{html.escape(text)}</p>\n<noscript><p>{TEXTS["no script"]}</p></noscript>'
         )
         page = static_form(self._title, body, data, script=asset("explorer.js"))

@@ -53,6 +53,6 @@ def asset(name: str) -> str:
 def img(source: str, text: str) -> str:
     """An image element; width and height keep its place on the page before it is decoded. `dark-light`: no theme filter."""
     width, height = Image.open(BytesIO(base64.b64decode(source.partition(",")[2]))).size
-    style = "max-width:100%; height:auto"
+    style = f"--width:{width}px; max-width:100%; height:auto"
     alt = html.escape(text)
     return f'<img class="dark-light" src="{source}" alt="{alt}" width="{width}" height="{height}" style="{style}">'

@@ -1,4 +1,4 @@
-"""The attention playground: four tokens of two numbers each, which the reader moves, and every step from them to the output.
+"""The attention playground: a few words of two numbers each, which the reader moves, and every step from them to the output.
 
 Like the explorer it has two faces. In the static book a script recomputes the steps as a point is dragged, moved by the arrow
 keys or typed; in a live notebook numbers are typed and Python computes. `attention_steps` is the formula; the script repeats
@@ -15,15 +15,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lib.study.faces import img, picture
-from lib.study.playground_page import LIMIT, TEXTS, page, step_tables, styled, values_reach, written
+from lib.study.playground_page import TEXTS, page, step_tables, styled
+from lib.study.playground_planes import EDGE, LIMIT, TICKS, name_places, unit_of, written
 from lib.study.plots import COLORS, GRAY, PALE
 
 
 def attention_steps(x, w_q, w_k, w_v) -> dict[str, np.ndarray]:
-    """One head of self-attention, step by step, with Q = X·W_Q and so on.
+    """One head of self-attention, step by step, with Q = X·W_q and so on.
 
     Args:
-        x: (n, d) token vectors.
+        x: (n, d) word vectors.
         w_q, w_k: (d, d_k) maps, the transposes of the weights of `lib.attention.SelfAttention`.
         w_v: (d, d_v).
 
@@ -50,19 +51,19 @@ def attention_steps(x, w_q, w_k, w_v) -> dict[str, np.ndarray]:
 
 
 class AttentionPlayground(widgets.VBox):
-    """Self-attention over a few two-dimensional tokens that the reader moves.
+    """Self-attention over a few two-dimensional words that the reader moves.
 
     Args:
-        tokens: names of the n tokens, at most 6 of them.
+        tokens: the n words, at most 6 of them.
         x: (n, 2) vectors at the start, within −3 … 3.
-        w_q, w_k, w_v: (2, 2) maps; Q = X·W_Q.
+        w_q, w_k, w_v: (2, 2) maps; Q = X·W_q.
         title: what stands above.
 
     Attributes:
         html: the static face.
 
     Raises:
-        ValueError: shapes other than these, more tokens than colors, or a coordinate outside −3 … 3 or not finite.
+        ValueError: shapes other than these, more words than colors, or a coordinate outside −3 … 3 or not finite.
     """
 
     def __init__(self, tokens: Sequence[str], x, w_q, w_k, w_v, *, title: str):
@@ -87,22 +88,27 @@ class AttentionPlayground(widgets.VBox):
         return np.array([field.value for field in self._fields]).reshape(-1, 2)
 
     def draw(self, x) -> Figure:
-        """The token vectors at the left, their values and outputs at the right."""
+        """The word vectors at the left, their values and outputs at the right."""
+        x = np.asarray(x, dtype=float)
         steps = attention_steps(x, *self._maps)
+        unit = unit_of(steps["value"])
+        value, output = steps["value"] / unit, steps["output"] / unit
         figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.5))
-        for i, (token, color) in enumerate(zip(self._tokens, COLORS, strict=False)):
-            left.plot([0, x[i][0]], [0, x[i][1]], color=color, linestyle="-")
-            _mark(left, x[i], token, "o", color)
-            _mark(right, steps["value"][i], token, "o", color, fill=False)
-            _mark(right, steps["output"][i], "", "D", color)
-            for other in steps["value"][:i]:
-                right.plot(*zip(steps["value"][i], other, strict=True), color=GRAY, linestyle=":", linewidth=1)
-        _frame(left, LIMIT, TEXTS["plane"], "x")
-        _frame(right, values_reach(self._maps[2]), TEXTS["values plane"], "v")
+        for i, (vector, color) in enumerate(zip(x, COLORS, strict=False)):
+            left.plot([0, vector[0]], [0, vector[1]], color=color, linestyle="-")
+            for other in value[:i]:
+                right.plot(*zip(value[i], other, strict=True), color=GRAY, linestyle=":", linewidth=1)
+        _mark(left, x, "o")
+        _mark(right, value, "o", fill=False)
+        _mark(right, output, "D")
+        _name(left, self._tokens, x)
+        _name(right, self._tokens, np.concatenate([output, value]))
+        _frame(left, 1.0, TEXTS["plane"], "x")
+        _frame(right, unit, TEXTS["values plane"], "v")
         return figure
 
     def __repr__(self) -> str:
-        return f"AttentionPlayground({self._title!r}, {len(self._tokens)} tokens)"
+        return f"AttentionPlayground({self._title!r}, {len(self._tokens)} words)"
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, Any]:
         return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": self.html}
@@ -117,24 +123,24 @@ class AttentionPlayground(widgets.VBox):
 
 
 def describe(tokens: Sequence[str], steps: dict[str, np.ndarray], token: int) -> str:
-    """One sentence on one token: where it looks and what it takes from there."""
+    """One sentence on one word: where it looks and what it takes from there."""
     weights, (first, second) = steps["weights"][token], steps["output"][token]
     most = int(weights.argmax())
     return TEXTS["says"].format(
         token=tokens[token],
         key=tokens[most],
-        weight=written(weights[most], 2),
-        first=written(first, 2),
-        second=written(second, 2),
+        weight=written(weights[most]),
+        first=written(first),
+        second=written(second),
     )
 
 
 def _check(tokens: list[str], x: np.ndarray, maps: list[np.ndarray]) -> None:
     n = len(tokens)
     if not 1 <= n <= len(COLORS):
-        raise ValueError(f"the playground has room for 1 … {len(COLORS)} tokens, got {n}.")
+        raise ValueError(f"the playground has room for 1 … {len(COLORS)} words, got {n}.")
     if x.shape != (n, 2):
-        raise ValueError(f"x must be (n, 2) = ({n}, 2), one point of the plane for each token, got {x.shape}.")
+        raise ValueError(f"x must be (n, 2) = ({n}, 2), one point of the plane for each word, got {x.shape}.")
     for name, matrix in zip(("w_q", "w_k", "w_v"), maps, strict=True):
         if matrix.shape != (2, 2) or not np.isfinite(matrix).all():
             raise ValueError(f"{name} must be a finite (2, 2) map of the plane, got shape {matrix.shape}: {matrix.tolist()}.")
@@ -155,15 +161,20 @@ def _field(token: str, axis: str, value: float) -> widgets.BoundedFloatText:
     )
 
 
-def _frame(ax, reach: float, title: str, axis: str) -> None:
-    edge = 1.15 * reach
-    ax.set(xlim=(-edge, edge), ylim=(-edge, edge), xlabel=f"{axis}₁", ylabel=f"{axis}₂", aspect="equal")
+def _frame(ax, unit: float, title: str, axis: str) -> None:
+    ax.set(xlim=(-EDGE, EDGE), ylim=(-EDGE, EDGE), xlabel=f"{axis}₁", ylabel=f"{axis}₂", aspect="equal")
+    for ticks in (ax.set_xticks, ax.set_yticks):
+        ticks(TICKS, [written(at * unit, 0) for at in TICKS])
     ax.set_title(title, fontsize=12)
     ax.axhline(0, color=PALE, linestyle="-", zorder=0)
     ax.axvline(0, color=PALE, linestyle="-", zorder=0)
 
 
-def _mark(ax, at, text: str, marker: str, color: str, fill: bool = True) -> None:
-    ax.plot(*at, marker=marker, color=color, fillstyle="full" if fill else "none", markersize=9, linestyle="none")
-    side = 1 if at[0] >= 0 else -1  # away from the middle, where the lines are
-    ax.annotate(text, at, xytext=(7 * side, 6), textcoords="offset points", ha="left" if side > 0 else "right", fontsize=12)
+def _mark(ax, at: np.ndarray, marker: str, fill: bool = True) -> None:
+    for point, color in zip(at, COLORS, strict=False):
+        ax.plot(*point, marker=marker, color=color, fillstyle="full" if fill else "none", markersize=8, linestyle="none")
+
+
+def _name(ax, names: Sequence[str], marks: np.ndarray) -> None:
+    for name, mark, place in zip(names, marks, name_places(names, marks), strict=False):
+        ax.text(*(mark + place), name, fontsize=11)

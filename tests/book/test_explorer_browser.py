@@ -9,7 +9,7 @@ from browser import chromium, missing, watch
 
 from lib.study.explorer import Choice, Explorer, Slider
 from lib.study.playground import AttentionPlayground, attention_steps
-from lib.study.playground_page import written
+from lib.study.playground_planes import LIMIT, name_places, unit_of, written
 
 TOKENS = ["the", "cat", "sat", "down"]
 X = [[1.0, 0.5], [-1.0, 2.0], [0.5, -1.5], [-2.0, -0.5]]
@@ -46,8 +46,9 @@ def browser() -> Iterator:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two explorers and a playground on one page, with nothing of the book around them."""
-    pieces = [explorer("First"), explorer("Second"), AttentionPlayground(TOKENS, X, *MAPS, title="By hand")]
+    """Explorers before and after a playground on one page, with nothing of the book around them."""
+    playground = AttentionPlayground(TOKENS, X, *MAPS, title="By hand")
+    pieces = [explorer("First"), explorer("Second"), playground, explorer("After")]
     folder = tmp_path_factory.mktemp("page")
     (folder / "page.html").write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Page</title>'
@@ -153,11 +154,11 @@ def test_axe_finds_nothing_and_nothing_sticks_out(browser, folder, theme, width)
 
 
 def agrees(form, x) -> None:
-    """Every number on the page is Python's, to the 3 decimals that the page shows."""
+    """Every number on the page is Python's, to the 2 decimals that the page shows."""
     for name, expected in attention_steps(x, *MAPS).items():
         cells = form.locator(f'[data-matrix="{name}"] td').all_inner_texts()
         on_page = np.array([float(cell.replace("−", "-")) for cell in cells]).reshape(expected.shape)
-        np.testing.assert_allclose(on_page, expected, rtol=0, atol=0.00051, err_msg=name)
+        np.testing.assert_allclose(on_page, expected, rtol=0, atol=0.0051, err_msg=name)
 
 
 def in_the_plane(form) -> list[list[float]]:
@@ -173,7 +174,7 @@ def points(form) -> list[list[float]]:
     typed = form.locator("input").evaluate_all("all => all.map(input => Number(input.value))")
     np.testing.assert_allclose(np.ravel(at), typed, atol=1e-6)
     for (first, second), point in zip(at, form.locator(".point").all(), strict=True):
-        assert point.get_attribute("aria-valuetext") == f"x₁ {written(first, 2)}, x₂ {written(second, 2)}"
+        assert point.get_attribute("aria-valuetext") == f"x₁ {written(first)}, x₂ {written(second)}"
         assert float(point.get_attribute("aria-valuenow")) == pytest.approx(first, abs=1e-6)
     return at
 
@@ -194,8 +195,8 @@ def test_the_script_computes_what_python_computes_after_dragging(page):
     plane = form.locator("svg").first
     plane.scroll_into_view_if_needed()
     box = plane.bounding_box()
-    unit = box["width"] / 6.9
-    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    unit = box["width"] / 7.7  # as wide as the drawing, with the numbers at its left
+    middle = box["x"] + unit * 4.2, box["y"] + unit * 3.5
     x = np.array(X)
     for token, to in {1: [2.0, -1.0], 3: [0.4, 2.6]}.items():
         page.mouse.move(middle[0] + unit * x[token][0], middle[1] - unit * x[token][1])
@@ -272,3 +273,91 @@ def test_reset_brings_the_first_numbers_back(page):
     form.get_by_role("button", name="Reset").click()
     np.testing.assert_allclose(points(form), X, atol=1e-6)
     agrees(form, X)
+
+
+def transforms(form, selector: str) -> np.ndarray:
+    """Where marks stand in the plane, upward positive."""
+    moved = "all => all.map(mark => [mark.transform.baseVal[0].matrix.e, -mark.transform.baseVal[0].matrix.f])"
+    return np.array(form.locator(selector).evaluate_all(moved))
+
+
+@pytest.mark.parametrize("x", [X, [[3.0, 3.0], [-3.0, 3.0], [-2.9, 2.8], [0.0, 0.0]]])
+def test_values_outputs_and_names_stand_where_python_puts_them(page, x):
+    form = forms(page, "By hand")
+    for token, vector in zip(TOKENS, x, strict=True):
+        for axis, value in zip("₁₂", vector, strict=True):
+            form.get_by_label(f"{token}, x{axis}").fill(str(value))
+    steps = attention_steps(x, *MAPS)
+    unit = unit_of(steps["value"])
+    value, output = steps["value"] / unit, steps["output"] / unit
+    assert max(np.abs(value).max(), np.abs(output).max()) <= LIMIT
+    np.testing.assert_allclose(transforms(form, ".value"), value, atol=1e-6)
+    np.testing.assert_allclose(transforms(form, ".output"), output, atol=1e-6)
+    for selector, marks in {".point": np.array(x), ".output": np.concatenate([output, value])}.items():
+        names = form.locator(f"{selector} .name").evaluate_all(
+            "all => all.map(name => [Number(name.getAttribute('x')), -Number(name.getAttribute('y'))])"
+        )
+        np.testing.assert_allclose(names, name_places(TOKENS, marks), atol=1e-6, err_msg=selector)
+    ticks = form.locator("svg").nth(1).locator(".tick").all_text_contents()
+    assert sorted(ticks) == sorted(2 * [written(at * unit, 0) for at in (-2, 0, 2)])
+
+
+def test_a_focused_point_has_a_ring_and_no_box_around_the_plane(page):
+    point = forms(page, "By hand").get_by_role("slider", name="cat")
+    ring = "e => getComputedStyle(e.querySelector('.reach')).stroke"
+    assert point.evaluate(ring) == "none"
+    point.focus()
+    page.keyboard.press("ArrowUp")
+    assert point.evaluate("e => e.matches(':focus-visible')")
+    assert point.evaluate("e => getComputedStyle(e).outlineStyle") == "none"
+    assert point.evaluate(ring) != "none"
+
+
+@pytest.mark.parametrize("width", [400, 1300])
+def test_the_number_stands_beside_its_slider(browser, folder, width):
+    with watch(browser, folder.as_uri(), width=width) as watched:
+        form = forms(watched.open("page"), "First")
+        slider, number = (form.locator(part).first.bounding_box() for part in ("input[type=range]", "output"))
+        assert number["x"] >= slider["x"] + slider["width"]
+        assert abs(number["y"] + number["height"] / 2 - slider["y"] - slider["height"] / 2) < 6
+
+
+@pytest.mark.parametrize("width", [400, 1300])
+def test_what_is_touched_is_large_enough_for_a_finger(browser, folder, width):
+    with watch(browser, folder.as_uri(), width=width) as watched:
+        page = watched.open("page")
+        page.evaluate("document.querySelectorAll('details').forEach(part => (part.open = true))")
+        for target in page.locator("form.explorer :is(input, button, summary)").all():
+            box = target.bounding_box()
+            assert min(box["width"], box["height"]) >= 24, target.evaluate("e => e.outerHTML")
+
+
+def test_a_wide_picture_scrolls_in_its_box_on_a_phone_and_a_key_can_do_it(browser, tmp_path):
+    wide = Explorer(
+        lambda power: plt.figure(figsize=(6.4, 3)), title="Wide", alt=lambda power: f"{power}", power=Slider("power", [1, 2])
+    )
+    (tmp_path / "page.html").write_text(
+        f'<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">{wide.html}', encoding="utf-8"
+    )
+    with watch(browser, tmp_path.as_uri(), width=400) as watched:
+        page = watched.open("page")
+        box = page.locator(".picture")
+        assert page.locator("img").bounding_box()["width"] == 480
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.locator("input").focus()
+        page.keyboard.press("Tab")
+        assert box.evaluate("e => e === document.activeElement")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.picture').scrollLeft > 0")
+        page.set_viewport_size({"width": 900, "height": 900})
+        page.wait_for_function("!document.querySelector('.picture').hasAttribute('tabindex')")
+
+
+@pytest.mark.parametrize(("width", "is_open"), [(400, False), (1300, True)])
+def test_steps_before_the_weights_are_folded_on_a_phone_only(browser, folder, width, is_open):
+    with watch(browser, folder.as_uri(), width=width) as watched:
+        form = forms(watched.open("page"), "By hand")
+        assert form.locator("details").evaluate_all("all => all.map(part => part.open)") == [is_open] * 3
+        assert form.locator('[data-matrix="weights"]').is_visible()
+        plane, says = form.locator("figure").first.bounding_box(), form.locator(".says").bounding_box()
+        assert 0 <= says["y"] - plane["y"] - plane["height"] < 40

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from lib.attention import SelfAttention
 from lib.study.playground import AttentionPlayground, attention_steps
-from lib.study.playground_page import values_reach, written
+from lib.study.playground_planes import EDGE, LETTER, LIMIT, LINE, MARK, name_places, unit_of, written
 
 TOKENS = ["the", "cat", "sat", "down"]
 X = [[1.0, 0.5], [-1.0, 2.0], [0.5, -1.5], [-2.0, -0.5]]
@@ -47,18 +47,54 @@ def test_the_steps_are_those_of_self_attention(x, w_q, w_k, w_v):
 
 
 @given(arrays(float, (4, 2), elements=numbers), arrays(float, (2, 2), elements=numbers))
-def test_no_value_and_no_output_leaves_the_plane_that_is_drawn(x, w_v):
+def test_every_value_and_output_lies_in_the_plane_and_the_plane_is_no_larger_than_needed(x, w_v):
     steps = attention_steps(x, *MAPS[:2], w_v)
-    reach = values_reach(w_v) + 1e-9
-    assert np.abs(steps["value"]).max() <= reach
-    assert np.abs(steps["output"]).max() <= reach
+    unit, largest = unit_of(steps["value"]), np.abs(steps["value"]).max()
+    assert max(largest, np.abs(steps["output"]).max()) / unit <= LIMIT + 1e-9
+    assert unit == 1 or largest / unit > LIMIT / 2
+
+
+def box(mark, place, name: str) -> np.ndarray:
+    """Left, lower, right, upper of a name on the plane."""
+    left, lower = np.add(mark, place)
+    return np.array([left, lower, left + LETTER * len(name), lower + LINE])
+
+
+def overlaps(one, other) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+@given(arrays(float, (4, 2), elements=st.integers(-3, 3)).filter(lambda at: len(np.unique(at, axis=0)) == 4))
+def test_names_stay_inside_the_plane_and_cover_neither_marks_nor_each_other(at):
+    boxes = [box(mark, place, name) for mark, place, name in zip(at, name_places(TOKENS, at), TOKENS, strict=True)]
+    for i, name in enumerate(boxes):
+        assert np.abs(name).max() <= EDGE
+        assert not any(overlaps(name, other) for other in boxes[i + 1 :])
+        assert not any(overlaps(name, (a - MARK, b - MARK, a + MARK, b + MARK)) for a, b in at)
+
+
+def test_names_of_marks_in_one_place_are_moved_apart():
+    at = np.zeros((4, 2))
+    boxes = [box(mark, place, name) for mark, place, name in zip(at, name_places(TOKENS, at), TOKENS, strict=True)]
+    assert not any(overlaps(boxes[i], boxes[j]) for i in range(4) for j in range(i))
+
+
+def test_a_name_is_nearer_to_its_own_mark_than_to_a_close_neighbor():
+    names, at = ["cup", "it"], np.array([[-1.93, 0.01], [-1.65, 0.13]])
+
+    def distance(box, point) -> float:
+        return np.hypot(*np.maximum(0, np.maximum(box[:2] - point, point - box[2:])))
+
+    for i, place in enumerate(name_places(names, at)):
+        name = box(at[i], place, names[i])
+        assert distance(name, at[i]) < distance(name, at[1 - i])
 
 
 def test_it_has_two_faces_and_a_short_text():
     playground = make()
     bundle = playground._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
-    assert bundle["text/plain"] == repr(playground) == "AttentionPlayground('By hand', 4 tokens)"
+    assert bundle["text/plain"] == repr(playground) == "AttentionPlayground('By hand', 4 words)"
     assert bundle["text/html"] == playground.html == make().html
 
 
@@ -67,7 +103,7 @@ def test_both_faces_start_with_the_numbers_of_the_formula():
     steps = attention_steps(X, *MAPS)
     for html in (playground.html, playground._tables.value):
         for name, expected in steps.items():
-            np.testing.assert_allclose(cells(html, name), expected.ravel(), atol=0.00051, err_msg=name)
+            np.testing.assert_allclose(cells(html, name), expected.ravel(), atol=0.0051, err_msg=name)
     assert "“the” attends most to “the”, with weight 0.54; its output is (−0.25, 0.53)." in playground.html
 
 
@@ -78,7 +114,7 @@ def test_typing_in_the_live_face_recomputes_everything():
     playground._fields[3].value = -2.5
     np.testing.assert_allclose(playground.x, x)
     for name, expected in attention_steps(x, *MAPS).items():
-        np.testing.assert_allclose(cells(playground._tables.value, name), expected.ravel(), atol=0.00051, err_msg=name)
+        np.testing.assert_allclose(cells(playground._tables.value, name), expected.ravel(), atol=0.0051, err_msg=name)
     assert playground._picture.value != picture
     assert playground._text.value.startswith('<p role="status" style="margin:0">“cat” attends most to')
     assert playground._fields[3].description == "cat, x₂"
@@ -96,8 +132,24 @@ def test_the_static_face_is_self_contained_and_labeled():
     assert re.findall(r'aria-label="(\w+, x[₁₂])"', html) == [f"{token}, x{axis}" for token in TOKENS for axis in "₁₂"]
     assert len(re.findall(r'<g class="point" tabindex="0" role="slider" aria-label', html)) == 4
     assert '<button type="reset">Reset</button>' in html
-    assert html.count("<caption>") == html.count("<table>") == 11
+    assert html.count("<caption>") == html.count("<table>") == 10
+    assert html.count("<table aria-label=") == 1
     assert len(html.encode()) < 40_000
+
+
+def test_the_page_has_the_four_steps_of_the_chapter_and_speaks_of_words():
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", "", make().html, flags=re.DOTALL)
+    assert re.findall(r"\d\. \w+", text) == ["1. Three", "2. Scores", "3. Softmax", "4. Blend"]
+    assert "token" not in text.lower()
+    assert [f"X·W{letter}" in text for letter in "qkvQKV"] == [True] * 3 + [False] * 3
+
+
+def test_a_map_of_whole_numbers_is_written_as_given_and_all_else_with_two_digits():
+    html = make(w_q=[[1, 0], [-2, 3]]).html
+    given = [re.findall(r"<td>([^<]*)</td>", body) for body in re.findall(r"<tbody>(.*?)</tbody>", html)]
+    assert given[1:] == [["1", "0", "−2", "3"], ["1.00", "0.00", "1.00", "−0.50"], ["0.50", "1.00", "−1.00", "0.50"]]
+    shown = "".join(re.findall(r'<tbody data-matrix="\w+">(.*?)</tbody>', html))
+    assert all(re.fullmatch(r"−?\d+\.\d\d", number) for number in re.findall(r"<td[^>]*>([^<]*)</td>", shown))
 
 
 def test_tokens_cannot_break_out_of_the_page():
@@ -119,12 +171,18 @@ def test_inputs_are_left_alone_and_no_figure_stays_open():
     assert plt.get_fignums() == []
 
 
-def test_the_live_picture_shows_tokens_values_and_outputs():
-    figure = make().draw(X)
+@pytest.mark.parametrize("scale", [1, 3])
+def test_the_live_picture_shows_words_values_and_outputs(scale):
+    w_v = scale * np.array(MAPS[2])
+    figure = make(w_v=w_v).draw(X)
     left, right = figure.axes
-    steps = attention_steps(X, *MAPS)
+    steps = attention_steps(X, *MAPS[:2], w_v)
+    unit = unit_of(steps["value"])
+    assert unit == {1: 1, 3: 4}[scale]
+    assert [label.get_text() for label in right.get_xticklabels()] == [written(at * unit, 0) for at in (-2, 0, 2)]
+    assert [[text.get_text() for text in ax.texts] for ax in (left, right)] == [TOKENS, TOKENS]
     marks = {tuple(np.ravel(line.get_xydata())) for ax in (left, right) for line in ax.lines if line.get_linestyle() == "None"}
-    for vectors in (np.array(X), steps["value"], steps["output"]):
+    for vectors in (np.array(X), steps["value"] / unit, steps["output"] / unit):
         assert {tuple(vector) for vector in vectors} <= marks
     plt.close(figure)
 
@@ -141,8 +199,8 @@ def test_numbers_have_fixed_digits_a_true_minus_and_no_negative_zero(number, dig
     ("changes", "message"),
     [
         ({"tokens": TOKENS[:3]}, r"x must be \(n, 2\) = \(3, 2\).*got \(4, 2\)"),
-        ({"tokens": list("abcdefg"), "x": np.zeros((7, 2))}, r"room for 1 … 6 tokens, got 7"),
-        ({"tokens": [], "x": np.zeros((0, 2))}, r"room for 1 … 6 tokens, got 0"),
+        ({"tokens": list("abcdefg"), "x": np.zeros((7, 2))}, r"room for 1 … 6 words, got 7"),
+        ({"tokens": [], "x": np.zeros((0, 2))}, r"room for 1 … 6 words, got 0"),
         ({"x": [[4.0, 0], [0, 0], [0, -5], [0, 0]]}, r"coordinates lie within −3 … 3, got \[4.0, -5.0\]"),
         ({"x": [[np.nan, 0], [0, 0], [0, 0], [0, 0]]}, r"got \[nan\]"),
         ({"w_k": np.eye(3)}, r"w_k must be a finite \(2, 2\) map of the plane, got shape \(3, 3\)"),
