@@ -40,7 +40,7 @@
   const putNames = (selector, marks) => {
     const { edge, letter, line, mark } = data.plane;
     const taken = marks.map(([a, b]) => [a - mark, b - mark, a + mark, b + mark]);
-    all(`${selector} .name`).forEach((node, i) => {
+    all(selector).forEach((group, i) => {
       const [a, b] = marks[i];
       const width = letter * [...data.tokens[i]].length;
       const sides = [0.1, -0.15, -0.45, 0.5, -0.85, 0.9, -1.25].flatMap((up) => [[0.25, up], [-0.25 - width, up]]);
@@ -53,8 +53,9 @@
       });
       const best = costs.indexOf(Math.min(...costs));
       taken.push(boxes[best]);
-      node.setAttribute("x", tries[best][0]);
-      node.setAttribute("y", -tries[best][1]);
+      const name = group.querySelector(".name");
+      name.setAttribute("x", tries[best][0]);
+      name.setAttribute("y", -tries[best][1]);
     });
   };
   const line = (node, [x1, y1], [x2, y2]) =>

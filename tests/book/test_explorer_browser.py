@@ -46,16 +46,17 @@ def browser() -> Iterator:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Explorers before and after a playground on one page, with nothing of the book around them."""
+    """Explorers before and after a playground on one page, each in a box of the class that the book gives to outputs."""
     playground = AttentionPlayground(TOKENS, X, *MAPS, title="By hand")
     pieces = [explorer("First"), explorer("Second"), playground, explorer("After")]
+    outputs = "".join(f'<div class="output">{piece.html}</div>' for piece in pieces)
     folder = tmp_path_factory.mktemp("page")
     (folder / "page.html").write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Page</title>'
         '<meta name="viewport" content="width=device-width">'
         "<style>html[data-theme=dark] { background: #14181e; color: #ced6dd; color-scheme: dark; "
         "--pst-color-text-base: #ced6dd; --pst-color-text-muted: #9ca4af; --pst-color-background: #14181e }</style></head>"
-        f"<body><main><h1>Page</h1>{''.join(piece.html for piece in pieces)}</main></body></html>",
+        f"<body><main><h1>Page</h1>{outputs}</main></body></html>",
         encoding="utf-8",
     )
     return folder
