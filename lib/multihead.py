@@ -199,6 +199,7 @@ class MultiHeadAttention(nn.Module):
             )
 
     def extra_repr(self) -> str:
+        """What a printed model says of it."""
         names = ("num_heads", "num_kv_heads", "d_k", "d_v", "dropout", "alibi")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 

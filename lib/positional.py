@@ -73,6 +73,7 @@ class SinusoidalEncoding(nn.Module):
         return torch.stack((sin, cos), dim=-1).flatten(-2)[..., : self.d_model]  # (…, L, ⌈d/2⌉, 2) -> (…, L, d)
 
     def extra_repr(self) -> str:
+        """What a printed model says of it."""
         return f"{self.d_model}, base={self.base}"
 
 
@@ -100,6 +101,7 @@ class LearnedEncoding(nn.Module):
 
     @property
     def max_len(self) -> int:
+        """Number of positions."""
         return self.weight.size(0)
 
     def forward(self, x: Tensor, *, offset: int = 0, positions: Tensor | None = None) -> Tensor:
@@ -139,6 +141,7 @@ class LearnedEncoding(nn.Module):
             )
 
     def extra_repr(self) -> str:
+        """What a printed model says of it."""
         return f"{self.max_len}, {self.weight.size(1)}"
 
 
@@ -183,6 +186,7 @@ class RotaryEncoding(nn.Module):
         return _cos_sin(self.d_head, self.base, L, offset, positions, dtype, device)
 
     def extra_repr(self) -> str:
+        """What a printed model says of it."""
         return f"{self.d_head}, base={self.base}, interleaved={self.interleaved}"
 
 
