@@ -36,7 +36,8 @@ def generate(
     """Let a model continue a prompt, or write the target of a source.
 
     Args:
-        model: in eval mode.
+        model: in eval mode. Anything else with their methods `decode`, `logits`, `new_cache` and, with a source, `encode` will
+            do.
         inputs: (B, P) prompts of a `DecoderLM`, padded on the left where they are unequal (`left_pad`); (B, S) sources of a
             `Transformer`, padded on either side.
         max_new_tokens: number of tokens after which to stop in any case, T at most.
@@ -104,7 +105,7 @@ class _Text:
         self.memory = {}  # what cross-attention reads
         prompt = inputs
         mask = None if mask is None or mask.all() else mask
-        if isinstance(model, Transformer):
+        if _reads_a_source(model):
             positions = None if mask is None else positions_from_padding(mask)
             self.memory = {"memory": model.encode(inputs, mask, positions=positions), "memory_mask": mask}
             prompt, mask = inputs.new_full((inputs.size(0), 1), bos_id), None
@@ -222,6 +223,10 @@ def _beam(text: _Text, K: int, alpha: float, eos_id: int | None) -> Tensor:
     return best.tokens[:, text.start : text.start + int(best.lengths.max())]
 
 
+def _reads_a_source(model) -> bool:
+    return hasattr(model, "encode")  # and not its class: a compiled model is of another
+
+
 def _norm(length: int, alpha: float) -> float:
     return ((5 + length) / 6) ** alpha
 
@@ -270,7 +275,7 @@ def _check(model, inputs, max_new_tokens, mask, bos_id, strategy, num_beams, tem
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (len(inputs), 1, 1, inputs.size(1))):
         B, P = inputs.shape
         raise ValueError(f"mask must be boolean of shape {(B, 1, 1, P)}, got {mask.dtype} of shape {tuple(mask.shape)}.")
-    if isinstance(model, Transformer):
+    if _reads_a_source(model):
         if bos_id is None:
             raise ValueError("a Transformer needs bos_id, the token that each target begins with.")
     elif mask is not None and not mask[..., -1].all():
