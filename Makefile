@@ -15,8 +15,7 @@ help: ## this list
 
 book: $(READY) ## build the HTML in _build/html; a warning is an error
 	@$(BIN)/jupyter-book build . --all -q -n -W --keep-going
-	@echo "The book is built. Open    file://$(CURDIR)/_build/html/index.html"
-	@echo "or serve it on port 8000:  $(RUN) -m http.server --directory _build/html"
+	@echo "To serve it on port 8000 instead: $(RUN) -m http.server --directory _build/html"
 
 test: $(READY) ## the library's and the book's tests, then every chapter's cells against their outputs
 	@$(RUN) -m pytest --nbval -rs tests chapters $(ARGS)
