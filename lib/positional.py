@@ -251,7 +251,7 @@ def _cos_sin(width, base, L, offset, positions, dtype, device) -> tuple[Tensor, 
     """Cosines and sines of position / base^(2i / width) for i < ⌈width / 2⌉: (L, ⌈width / 2⌉), or with a batch axis."""
     if positions is not None:
         _check_positions(positions, L)
-        return _turn(positions.to(device), width, base, dtype)
+        return _turn(positions if device is None else positions.to(device), width, base, dtype)
     if offset < 0:
         raise ValueError(f"offset is the number of tokens that went before, at least 0, got {offset}.")
     device = torch.get_default_device() if device is None else torch.device(device)

@@ -57,6 +57,10 @@ class TestSinusoidalEncoding:
         assert_close(table[:-5] @ shift, table[5:], 1e-9)
         assert_close(shift @ shift.T, torch.eye(8, dtype=torch.float64), 1e-9)
 
+    def test_the_table_of_given_positions(self):
+        encoding = SinusoidalEncoding(6)
+        assert torch.equal(encoding.table(2, positions=torch.tensor([5, 2])), encoding.table(6)[[5, 2]])
+
     def test_is_added_to_each_sequence(self):
         encoding, x = SinusoidalEncoding(7), torch.randn(2, 5, 7)
         assert_close(encoding(x), x + torch.tensor([slow_sinusoid(p, 7) for p in range(5)]))
