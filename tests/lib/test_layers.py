@@ -177,8 +177,11 @@ class TestLayers:
         assert layer(kind, dropout=0.4).self_attn.dropout == 0.4
         assert not torch.equal(call(module, x), call(module, x))
         assert torch.equal(call(module.eval(), x), call(module, x))
-        everything = layer(kind, dropout=1.0, norm_first=True)
-        assert torch.equal(call(everything, x), x)  # nothing is left beside the residual connection
+        # With everything dropped, nothing is left beside the residual connection.
+        assert torch.equal(call(layer(kind, dropout=1.0, norm_first=True), x), x)
+        post_norm = layer(kind, dropout=1.0)
+        norms = [norm for name, norm in sorted(post_norm.named_children()) if name.startswith("norm")]
+        assert_close(call(post_norm, x), nn.Sequential(*norms)(x))
 
     def test_a_memory_of_another_width_and_length(self):
         module = DecoderLayer(**SIZES, d_memory=9)

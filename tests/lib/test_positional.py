@@ -136,6 +136,12 @@ class TestRotaryEncoding:
         x = torch.zeros(1, 1, 64, dtype=dtype, device=device)
         assert model[1](x, offset=4095).dtype == dtype
 
+    @pytest.mark.parametrize("dtype", HALF)
+    @pytest.mark.parametrize("encoding", [RotaryEncoding(64), SinusoidalEncoding(64)], ids=repr)
+    def test_half_precision_is_rounded_once_at_the_end(self, encoding, dtype, device):
+        x = torch.randn(1, 8, 64, device=device).to(dtype)
+        assert torch.equal(encoding(x, offset=100), encoding(x.float(), offset=100).to(dtype))
+
     def test_an_odd_width_is_an_error_that_names_it(self):
         with pytest.raises(ValueError, match="d_head is even, got 7"):
             RotaryEncoding(7)
