@@ -19,7 +19,7 @@ Sources: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
@@ -88,6 +88,7 @@ def tiled_attention(
         dropout_p=dropout_p,
         seed=int(torch.randint(2**62, ())) if dropout_p else 0,
     )
+    query = query.expand(*scores_shape[:-2], -1, -1)  # from here on, key, value and mask alone may broadcast
     if not enable_gqa:
         return _Tiled.apply(query, key, value, attn_mask, plan)[0].to(query.dtype)
 
@@ -110,7 +111,7 @@ class _Plan:
     dropout_p: float
     seed: int
 
-    def portions(self, outer: tuple[int, ...], L: int, S: int) -> Iterator[tuple[int, ...]]:
+    def portions(self, outer: Sequence[int], L: int, S: int) -> Iterator[tuple[int, ...]]:
         """Indices into the leading axes: as many of them are split as it takes to keep one portion's tile small."""
         if 0 in outer:
             return iter(())
@@ -132,7 +133,7 @@ class _Plan:
         crossed = _cut(past, min(S, rows.stop), self.tile[1]) if self.is_causal else ()
         for cols in chain(_cut(0, past, self.tile[1]), crossed):
             part = None if mask is None else _part(mask, rows, cols)
-            if part is not None:
+            if part is not None and not torch.compiler.is_compiling():  # a compiled graph cannot depend on what a mask holds
                 # Minimum and maximum cost a tenth of any() and all() on a CPU, and serve float masks too.
                 low, high = (x.item() for x in (part.view(torch.uint8) if part.dtype == torch.bool else part).aminmax())
                 dead, neutral = (0, 1) if part.dtype == torch.bool else (-math.inf, 0.0)
@@ -157,8 +158,7 @@ class _Tiled(torch.autograd.Function):
 
     @staticmethod
     def forward(query, key, value, mask, plan):
-        (*_, L, _), (*_, S, d_v) = query.shape, value.shape
-        outer = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        (*outer, L, _), (*_, S, d_v) = query.shape, value.shape
         wide = torch.promote_types(query.dtype, torch.float32)
         output, peaks, totals = (query.new_zeros(*outer, L, width, dtype=wide) for width in (d_v, 1, 1))
         drop = plan.dropper(query.device) if plan.dropout_p else None
