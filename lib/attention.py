@@ -10,6 +10,7 @@ Shapes, here and everywhere:
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
@@ -52,7 +53,8 @@ def scaled_dot_product_attention(
         key: (B, H, S, d_k), or (B, H_kv, S, d_k) with `enable_gqa`.
         value: (B, H, S, d_v), or (B, H_kv, S, d_v) with `enable_gqa`.
         attn_mask: boolean, True = may attend, or float, added to the scores. (L, S) or (B or 1, H or 1, L or 1, S).
-            Float masks are read in float32 (float64 beside float64 inputs): what is −inf there is not attended to.
+            Float masks are read in float32 (float64 beside float64 inputs): what is −inf there is not attended to. Only
+            CUDA's fused kernels read them in the dtype of the query.
         dropout_p: probability of dropping a weight. Applied whenever it is above 0: the function has no training mode.
         is_causal: query i sees keys 0 … i (aligned to the upper left when L ≠ S, as in torch). With `attn_mask`, both hold.
         scale: factor of the scores; 1/√d_k when not given.
@@ -127,13 +129,16 @@ def _eager(query, key, value, mask, dropout_p, scale, enable_gqa) -> tuple[Tenso
 
 def _fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> Tensor:
     """Torch's fused kernels: the same numbers without ever forming the (L, S) weights."""
-    choice = nullcontext()
-    if mask is not None and query.is_cuda:
-        choice = sdpa_kernel(_SOUND_WITH_A_MASK)
+    kernels = rounding = nullcontext()
+    if mask is not None:
+        if query.is_cuda:
+            kernels = sdpa_kernel(_SOUND_WITH_A_MASK)
         if mask.dtype != torch.bool:
-            mask = mask.to(query.dtype)  # unlike the CPU's, these kernels read a mask in the dtype of the query alone
-    # Autocast has done its work at the door; a second time it would round a float32 mask to half precision.
-    with choice, torch.autocast(query.device.type, enabled=False):
+            # Autocast has done its work at the door; a second time it would round a float32 mask to half precision.
+            rounding = torch.autocast(query.device.type, enabled=False)
+            # Unlike the CPU's, the kernels of CUDA read a mask in the dtype of the query alone.
+            mask = mask.to(query.dtype) if query.is_cuda else mask
+    with kernels, rounding:
         return _torch_attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
@@ -148,35 +153,52 @@ def _autocast(*tensors: Tensor) -> list[Tensor]:
 
 def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, enable_gqa: bool) -> tuple[int, ...]:
     """Refuse inputs that do not fit, and return the shape of the scores, (…, L, S)."""
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not (query.dtype == key.dtype == value.dtype and query.is_floating_point()):
         raise TypeError(f"query, key and value must share one floating dtype, got {query.dtype}, {key.dtype}, {value.dtype}.")
     if not query.dim() == key.dim() == value.dim() >= 2:
-        raise ValueError(f"query, key and value must have the same number of axes, at least 2 (length, width), got {shapes}.")
+        raise ValueError(
+            "query, key and value must have the same number of axes, at least 2 (length, width), got "
+            f"{_shapes(query, key, value)}."
+        )
     if query.size(-1) != key.size(-1):
         raise ValueError(
             f"a query is matched with a key by their dot product, so their widths must agree: d_k is {query.size(-1)} in the "
-            f"query and {key.size(-1)} in the key ({shapes}). Only the value may have another width."
+            f"query and {key.size(-1)} in the key ({_shapes(query, key, value)}). Only the value may have another width."
         )
     if key.size(-2) != value.size(-2):
-        raise ValueError(f"each key stands for one value, got {key.size(-2)} keys and {value.size(-2)} values ({shapes}).")
+        raise ValueError(
+            f"each key stands for one value, got {key.size(-2)} keys and {value.size(-2)} values "
+            f"({_shapes(query, key, value)})."
+        )
     if not 0.0 <= dropout_p <= 1.0:
         raise ValueError(f"dropout_p is a probability, 0 … 1, got {dropout_p}.")
+    return (*_leading_axes(query, key, value, enable_gqa), query.size(-2), key.size(-2))
 
-    outer = [list(x.shape[:-2]) for x in (query, key, value)]
+
+def _leading_axes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> Sequence[int]:
+    """The axes before length and width that all three broadcast to, heads of the query among them."""
+    outer = [x.shape[:-2] for x in (query, key, value)]
     if enable_gqa:
         heads = [x[-1] if x else 0 for x in outer]
         if 0 in heads or heads[1] != heads[2] or heads[0] % heads[1]:
             raise ValueError(
-                f"with enable_gqa, key and value have the same number of heads and it divides that of the query, got {shapes}."
+                "with enable_gqa, key and value have the same number of heads and it divides that of the query, got "
+                f"{_shapes(query, key, value)}."
             )
-        outer[1][-1] = outer[2][-1] = heads[0]
+        outer = [(*x[:-1], heads[0]) for x in outer]
+    if outer[0] == outer[1] == outer[2]:
+        return outer[0]  # the usual case, told without the 10 µs of broadcast_shapes
     try:
-        outer = torch.broadcast_shapes(*outer)
+        return torch.broadcast_shapes(*outer)
     except RuntimeError:
         hint = "" if enable_gqa else " If query heads are meant to share key heads, pass enable_gqa=True."
-        raise ValueError(f"the axes before length and width (batch, heads) do not agree: {shapes}.{hint}") from None
-    return (*outer, query.size(-2), key.size(-2))
+        raise ValueError(
+            f"the axes before length and width (batch, heads) do not agree: {_shapes(query, key, value)}.{hint}"
+        ) from None
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
+    return f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
 
 
 class SelfAttention(nn.Module):

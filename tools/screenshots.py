@@ -33,7 +33,7 @@ def main(target: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for view, (theme, width) in VIEWS.items():
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce")
             for name in pages():
                 page.goto((html / f"{name}.html").as_uri())
                 page.wait_for_function(

@@ -24,8 +24,8 @@ TEXTS = {
     "project": "1. Project every token three times, by three maps",
     "compare": "2. Compare every query with every key",
     "scale": "3. Divide by √d_k, here √2",
-    "softmax": "4. Softmax: weights that sum to 1 in each row",
-    "blend": "5. Blend the values: one output for each token",
+    "softmax": "4. Softmax: each row sums to 1",
+    "blend": "5. Blend the values into outputs",
     "no script": "Moving the tokens needs JavaScript; without it the first numbers stay.",
 }
 

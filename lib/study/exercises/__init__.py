@@ -100,9 +100,9 @@ def verdict(exercise: Exercise, answer: Any) -> str:
         return f"Right. {exercise.why}"
 
     found = _measure(exercise, cases[wrong], *pairs[wrong])
-    for mistake in exercise.mistakes:
-        if all(same(given, run(mistake.version, case)) for given, case in zip(answers, cases, strict=True)):
-            return f"Not yet. {found} {mistake.advice}"
+    mistake = _recognize(exercise, cases, answers, wrong)
+    if mistake:
+        return f"Not yet. {found} {mistake.advice}"
     return f"Not yet. {found} {exercise.shapes if answers[wrong].error else exercise.next_step}"
 
 
@@ -133,6 +133,22 @@ def describe(case: Case) -> str:
 def random_tensor(*shape: int, seed: int) -> Tensor:
     """Standard normal numbers of a generator of its own: the reader's seed is left alone."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _recognize(exercise: Exercise, cases: list[Case], answers: list[Answer], wrong: int) -> Mistake | None:
+    """The known mistake that makes of every case what the answer makes of it, or else of the first case that is wrong.
+
+    The second catches the first of two mistakes in one answer, where another spoils other cases. Two errors in one case are
+    no evidence, two equal sets of numbers are.
+    """
+    made = [(mistake, [run(mistake.version, case) for case in cases]) for mistake in exercise.mistakes]
+    for mistake, results in made:
+        if all(map(same, answers, results)):
+            return mistake
+    for mistake, results in made:
+        if not answers[wrong].error and same(answers[wrong], results[wrong]):
+            return mistake
+    return None
 
 
 def _close(given: Any, want: Any) -> bool:

@@ -207,6 +207,15 @@ def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
     assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
 
 
+def test_of_two_mistakes_in_one_answer_the_one_seen_first_is_told():
+    def weights(query, key):
+        return (query @ key.permute(*reversed(range(key.dim()))) / query.size(-1)).softmax(-1)
+
+    text = verdict(ATTENTION_WEIGHTS, weights)
+    assert "scale is d_k, not √d_k" in text
+    assert "key.T" in verdict(ATTENTION_WEIGHTS, lambda q, k: weights(q * q.size(-1) ** 0.5, k))
+
+
 def margin(exercise: Exercise, one, other) -> float:
     """How clearly some case tells two functions apart: the largest difference, ∞ where type, shape, error or NaN differ."""
     largest = 0.0
