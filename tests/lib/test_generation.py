@@ -195,14 +195,13 @@ class TestWhereItStops:
         assert answer.tolist() == [[EOS], [EOS]]
         assert len(model.seen) == 1
 
-    def test_a_beam_goes_on_as_long_as_a_longer_text_can_win(self):
-        # Ending costs log 2 at each step: at α = 0 the shortest text wins, at a large α the longest.
-        model = Fixed([0.0, -50.0, 0.0]).eval()
-        lengths = [
-            generate(model, torch.tensor([[0]]), 6, eos_id=EOS, strategy="beam", length_penalty=alpha, use_cache=False).size(1)
-            for alpha in (0.0, 9.0)
-        ]
-        assert lengths == [1, 6]
+    @pytest.mark.parametrize("ending", [0.0, 2.2], ids=["even odds", "ends 9 times of 10"])
+    @pytest.mark.parametrize(("length_penalty", "length"), [(0.0, 1), (9.0, 6)])
+    def test_a_beam_goes_on_as_long_as_a_longer_text_can_win(self, ending, length_penalty, length):
+        """Each token costs the same. At α = 0 the shortest text wins, at a large α the longest, if no shorter one stops it."""
+        model, prompt = Fixed([0.0, -50.0, ending]).eval(), torch.tensor([[0]])
+        options = {"strategy": "beam", "length_penalty": length_penalty, "use_cache": False}
+        assert generate(model, prompt, 6, eos_id=EOS, **options).size(1) == length
 
 
 class Operations(TorchDispatchMode):
@@ -247,6 +246,13 @@ class TestCost:
         assert per_step["_scaled_dot_product_flash_attention_for_cpu"] == attentions
         for name in ("where", "arange", "ones", "zeros", "clone", "bitwise_and", "scalar_tensor", "full", "index_select"):
             assert per_step.get(name, 0) == 0, name
+
+    def test_a_mask_that_hides_nothing_is_left_out(self, monkeypatch):
+        model, given = build(DecoderLM), []
+        monkeypatch.setattr(model, "decode", lambda *args, f=model.decode, **kw: given.append(set(kw)) or f(*args, **kw))
+        words, mask = left_pad([[3, 4], [5, 6]])
+        generate(model, words, 2, mask=mask)
+        assert given == [{"cache"}, {"cache"}]
 
     def test_the_source_is_read_once(self, monkeypatch):
         model, calls = build(Transformer), []

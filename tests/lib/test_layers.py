@@ -111,6 +111,12 @@ class TestFeedForward:
         hidden = F.silu(F.linear(x, gate, gate_bias)) * F.linear(x, up, up_bias)
         assert_close(network(x), network.linear2(hidden))
 
+    @pytest.mark.parametrize("activation", ["relu", "swiglu"])
+    def test_dropout_falls_between_its_layers_in_training_alone(self, activation):
+        network, x = randomized(FeedForward(12, 8, 1.0, activation)), torch.randn(2, 3, 12)
+        assert torch.equal(network(x), network.linear2.bias.expand(2, 3, 12))
+        assert not torch.equal(network.eval()(x), network.linear2.bias.expand(2, 3, 12))
+
     def test_with_two_thirds_of_the_width_it_has_as_many_weights(self):
         sizes = [
             sum(p.numel() for p in FeedForward(12, *rest, bias=False).parameters()) for rest in ((48,), (32, 0.0, "swiglu"))
@@ -177,9 +183,9 @@ class TestLayers:
         assert layer(kind, dropout=0.4).self_attn.dropout == 0.4
         assert not torch.equal(call(module, x), call(module, x))
         assert torch.equal(call(module.eval(), x), call(module, x))
-        # With everything dropped, nothing is left beside the residual connection.
-        assert torch.equal(call(layer(kind, dropout=1.0, norm_first=True), x), x)
-        post_norm = layer(kind, dropout=1.0)
+        # With everything dropped, biases included, nothing is left beside the residual connection.
+        assert torch.equal(call(randomized(layer(kind, dropout=1.0, norm_first=True)), x), x)
+        post_norm = randomized(layer(kind, dropout=1.0))
         norms = [norm for name, norm in sorted(post_norm.named_children()) if name.startswith("norm")]
         assert_close(call(post_norm, x), nn.Sequential(*norms)(x))
 
