@@ -18,9 +18,9 @@ def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Ten
 
 
 @st.composite
-def sequences(draw, longest: int = 150, kinds: tuple[str, ...] = ("none", "boolean", "float")):
+def sequences(draw, shortest: int = 0, longest: int = 150, kinds: tuple[str, ...] = ("none", "boolean", "float")):
     """(inputs, mask of keys): float64 inputs of any length, heads shared or not, a mask of each kind with empty rows."""
-    B, H_kv, L = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(0, longest))
+    B, H_kv, L = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(shortest, longest))
     H = H_kv * draw(st.integers(1, 2))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     shapes = (B, H, L, 3), (B, H_kv, L, 3), (B, H_kv, L, 2)
@@ -61,7 +61,7 @@ def links(attend, L: int, heads: int = 1) -> Tensor:
     return torch.stack(rows)
 
 
-def saved_bytes(attend, L: int, **sizes) -> int:
+def saved_bytes(attend, L: int) -> int:
     """Bytes that the graph keeps for the backward pass, each storage once."""
     storages = {}
 
