@@ -1,6 +1,7 @@
 """Generation against plain loops and exhaustive search; with and without the cache; sampling's distribution; where it stops."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -202,6 +203,13 @@ class TestWhereItStops:
         model, prompt = Fixed([0.0, -50.0, ending]).eval(), torch.tensor([[0]])
         options = {"strategy": "beam", "length_penalty": length_penalty, "use_cache": False}
         assert generate(model, prompt, 6, eos_id=EOS, **options).size(1) == length
+
+    @pytest.mark.parametrize(("num_beams", "length"), [(1, 3), (2, 1)])
+    def test_a_text_ends_where_its_end_is_among_the_beams(self, num_beams, length):
+        """The end is second at each step, and better than what follows the first: greedy never gets there."""
+        model = Fixed([math.log(0.5), math.log(0.2), math.log(0.3)]).eval()
+        options = {"strategy": "beam", "num_beams": num_beams, "length_penalty": 0.0, "use_cache": False}
+        assert generate(model, torch.tensor([[0]]), 3, eos_id=EOS, **options).size(1) == length
 
 
 class Operations(TorchDispatchMode):

@@ -217,6 +217,7 @@ class TestLayers:
         ours, theirs = ours.to(dtype), theirs.to(dtype)
         assert_as_good_as(ours(x), theirs(x), exact, factor=2)
 
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch's own, when its compiler is loaded
     @pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
     @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
     def test_compiles_into_one_graph_forward_and_backward(self, kind, activation):
@@ -232,6 +233,7 @@ class TestLayers:
         for one, other in zip(module.parameters(), twin.parameters(), strict=True):
             assert_close(one.grad, other.grad)
 
+    @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch's own, when its compiler is loaded
     def test_compiles_to_machine_code(self):
         torch.compiler.reset()
         module, x = EncoderLayer(**SIZES, rotary=RotaryEncoding(4)).eval(), torch.randn(2, 5, 12)
