@@ -200,7 +200,7 @@ def _layer_to_torch(ours: EncoderLayer | DecoderLayer, batch_first: bool) -> nn.
 def _stack_from_torch(theirs: nn.TransformerEncoder | nn.TransformerDecoder) -> Stack:
     layers = [from_torch(layer) for layer in theirs.layers]
     ours = Stack(layers, copy.deepcopy(theirs.norm), is_causal=type(theirs) is nn.TransformerDecoder)
-    ours.training = theirs.training
+    ours.training = ours.layers.training = theirs.training
     return ours
 
 
@@ -216,7 +216,7 @@ def _stack_to_torch(ours: Stack, batch_first: bool) -> nn.TransformerEncoder | n
         theirs = nn.TransformerDecoder(layers[0], 0)
     _refuse(ours.alibi is not None, f"nn.{type(theirs).__name__}", "ALiBi")
     theirs.layers, theirs.num_layers, theirs.norm = nn.ModuleList(layers), len(layers), copy.deepcopy(ours.norm)
-    theirs.training = ours.training
+    theirs.training = theirs.layers.training = ours.training
     return theirs
 
 

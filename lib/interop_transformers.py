@@ -51,8 +51,8 @@ def attention_forward(
     """Our attention with the signature that the models call; `register` hands it over.
 
     Args:
-        module: the model's attention layer. Dropout happens in its training mode alone; its `is_causal`, True where it has none,
-            counts where the argument is None.
+        module: the model's attention layer. Dropout happens in its training mode alone. Its `is_causal`, True where it has
+            none, counts where the argument is None.
         query, key, value: (B, H, L, d_k), (B, H_kv, S, d_k), (B, H_kv, S, d_v). H_kv divides H.
         attention_mask: (B or 1, H or 1, L or 1, S), boolean with True = may attend, or float, added to the scores.
         scaling: factor of the scores; 1/√d_k when not given.
@@ -97,8 +97,8 @@ def register(name: str = "measured", *, backend: str = "auto", need_weights: boo
     Args:
         name: what `attn_implementation` calls it.
         backend: of `scaled_dot_product_attention`, where weights are not asked for.
-        need_weights: form the weights at every call. Otherwise they are formed where `output_attentions=True` reaches attention.
-            In BERT, T5 and Llama it does. GPT-2 keeps it to itself, and shows weights only if they are always formed.
+        need_weights: form the weights at every call. Otherwise they are formed where `output_attentions=True` gets as far as
+            here. In BERT, T5 and Llama it does. GPT-2 keeps it to itself, and shows weights only if they are always formed.
 
     Returns:
         The name.
@@ -128,9 +128,7 @@ def _check(module: nn.Module, mask: Tensor | None, S: int, sliding_window: int |
     layer = type(module).__name__
     for name, meaning in _FOREIGN.items():
         if options.get(name) is not None:
-            raise ValueError(
-                f"{layer} asks for {meaning} ({name}), which this attention is not. Use attn_implementation='eager'."
-            )
+            raise ValueError(f"{layer} needs {meaning} ({name}), which is not ours. Use attn_implementation='eager'.")
     if sliding_window is not None and mask is None and sliding_window < S:
         raise ValueError(
             f"{layer} has a window of {sliding_window} keys, but {S} keys came without a mask that says so. "
