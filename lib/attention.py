@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lib import masks
+from lib.tiled import tiled_attention
 
 # Torch's fused kernels without cuDNN's: with an explicit mask its bfloat16 gradient can be NaN (pytorch#196678).
 _SOUND_WITH_A_MASK = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -26,7 +27,7 @@ _SOUND_WITH_A_MASK = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
 # Torch's own function, bound now: a reader may put ours in its place, and a drop-in must not end up calling itself.
 _torch_attention = F.scaled_dot_product_attention
 
-BACKENDS = ("auto", "eager", "sdpa")
+BACKENDS = ("auto", "eager", "sdpa", "tiled")
 
 
 def scaled_dot_product_attention(
@@ -61,14 +62,15 @@ def scaled_dot_product_attention(
         need_weights: return the weights too. They are (B, H, L, S), taken before dropout, so their rows sum to 1, or to 0
             where a row has nothing to attend to.
         backend: "eager" forms the weights, in float32 for half-precision inputs; "sdpa" is torch's fused function, which
-            never does; "auto" takes "sdpa" unless the weights are asked for.
+            never does; "tiled" is ours, which does not either, with a backward pass of its own (`lib.tiled`); "auto" takes
+            "sdpa" unless the weights are asked for.
 
     Returns:
         (B, H, L, d_v), or that and the weights (B, H, L, S).
 
     Raises:
         TypeError: inputs that are not floating point or differ in dtype; a mask that is neither boolean nor float.
-        ValueError: shapes that do not fit, naming them; an unknown backend; weights asked of "sdpa".
+        ValueError: shapes that do not fit, naming them; an unknown backend; weights asked of "sdpa" or "tiled".
 
     Note:
         Masked positions get weight 0, and 0 · NaN is NaN: a NaN stored in a masked *value* still spoils the output, as in
@@ -83,14 +85,16 @@ def scaled_dot_product_attention(
         masks.check(attn_mask, scores_shape)
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    if need_weights and backend == "sdpa":
-        raise ValueError('backend="sdpa" never forms the weights. With need_weights=True use backend="auto" or "eager".')
+    if need_weights and backend in ("sdpa", "tiled"):
+        raise ValueError(f'backend="{backend}" never forms the weights. With need_weights=True use backend="auto" or "eager".')
 
     if scale is None:
         scale = 1 / math.sqrt(max(query.size(-1), 1))  # vectors of width 0 match equally, as in torch
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         # Half precision would round a large bias away. Every step below reads the same numbers, rows of −inf included.
         attn_mask = attn_mask.to(torch.promote_types(query.dtype, torch.float32))
+    if backend == "tiled":
+        return tiled_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if is_causal and (attn_mask is not None or need_weights or backend == "eager"):
         L, S = scores_shape[-2:]
         attn_mask = masks.combine(attn_mask, masks.causal(L, S, offset=0, device=query.device))

@@ -1,0 +1,97 @@
+"""Attention through a sliding window, in work and memory that grow with n · window instead of n²."""
+
+import torch
+from torch import Tensor
+
+from lib import masks
+from lib.attention import scaled_dot_product_attention
+from lib.efficient._inputs import check
+
+
+def windowed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int,
+    *,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """What attention under `masks.sliding_window(L, window, is_causal)` gives, without the work for what it hides.
+
+    Queries are cut into blocks, and a block attends to the stretch of keys that its windows cover, in one call for all blocks:
+
+        window 3, causal, blocks of 2       ■ attended to
+        ■                                   · in the stretch of the block, hidden by its mask
+        ■ ■                                 blank: no work at all
+        ■ ■ ■ ·
+        · ■ ■ ■
+            ■ ■ ■ ·
+            · ■ ■ ■
+
+    Args:
+        query: (B, H, L, d_k); any L.
+        key: (B, H, L, d_k), or (B, H_kv, L, d_k) with `enable_gqa`.
+        value: (B, H, L, d_v), or (B, H_kv, L, d_v) with `enable_gqa`.
+        window: keys that a query sees, itself included. Causal: the window − 1 keys before it. Two-sided: (window − 1) / 2
+            on either side, so it must be odd.
+        attn_mask: a mask of keys, (B or 1, H or 1, 1, L), boolean or float: `masks.padding(lengths, L)`, for example.
+        dropout_p, scale, enable_gqa: as in `lib.attention.scaled_dot_product_attention`.
+        is_causal: no look at the future.
+
+    Returns:
+        (B, H, L, d_v). A row without an allowed key is 0.
+
+    Raises:
+        TypeError, ValueError: all that `scaled_dot_product_attention` and `masks.sliding_window` raise; a key for each query is
+            needed; a mask with a row for each query.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1.
+    """
+    attn_mask = check(query, key, value, attn_mask, enable_gqa, "windowed attention")
+    masks.sliding_window(0, window, is_causal)  # refuses a window that it could not draw
+    L = query.size(-2)
+    left, right = (window - 1, 0) if is_causal else (window // 2, window // 2)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, start: int) -> Tensor:
+        """Queries over a stretch of keys; the first query stands at key `start`."""
+        rows = slice(start, start + q.size(-2))
+        band = masks.sliding_window(k.size(-2), window, is_causal, device=q.device)[rows]
+        mask = masks.combine(band, mask)
+        return scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=scale, enable_gqa=enable_gqa)
+
+    def stretch(queries: slice, keys: slice) -> Tensor:
+        mask = None if attn_mask is None else attn_mask[..., keys]
+        return attend(query[:, :, queries], key[:, :, keys], value[:, :, keys], mask, queries.start - keys.start)
+
+    # Half a window: smaller blocks waste less on what is hidden, larger ones copy the keys less often.
+    block = max(window // 2, 32)
+    count = (L - left - right) // block  # blocks whose windows all lie inside the sequence
+    if count < 2:
+        return stretch(slice(0, L), slice(0, L))
+    end = left + count * block
+    span = left + block + right
+    body = attend(
+        _blocks(query[:, :, left:end], block, block),
+        _blocks(key[:, :, : end + right], span, block),
+        _blocks(value[:, :, : end + right], span, block),
+        None if attn_mask is None else _mask_blocks(attn_mask[..., : end + right], query.size(0), span, block),
+        left,
+    )  # (B·count, H, block, d_v)
+    body = body.unflatten(0, (query.size(0), count)).transpose(1, 2).flatten(2, 3)  # -> (B, H, count·block, d_v)
+    head = stretch(slice(0, left), slice(0, left + right))
+    tail = stretch(slice(end, L), slice(end - left, L))
+    return torch.cat([head, body, tail], dim=-2)
+
+
+def _blocks(x: Tensor, size: int, step: int) -> Tensor:
+    """Stretches of `size` positions, a new one every `step`: (B, H, n, d) -> (B·count, H, size, d)."""
+    return x.unfold(2, size, step).permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+
+def _mask_blocks(mask: Tensor, batch: int, size: int, step: int) -> Tensor:
+    """The same of a mask of keys: (B or 1, H or 1, 1, n) -> (B·count, H or 1, 1, size)."""
+    return mask.expand(batch, -1, -1, -1).unfold(3, size, step).permute(0, 3, 1, 2, 4).flatten(0, 1)
