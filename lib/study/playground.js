@@ -28,12 +28,13 @@
   const filled = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => parts[name]);
   const put = (selector, vectors) =>
     all(selector).forEach((node, i) => node.setAttribute("transform", `translate(${vectors[i][0]} ${-vectors[i][1]})`));
-  // As `unit_of` and `name_places` in playground_planes.py.
+  // As `unit_of`, `vector_marks` and `name_places` in playground_planes.py.
   const unitOf = (values) => {
     let unit = 1;
     while (Math.max(...values.flat().map(Math.abs)) > data.limit * unit) unit *= 2;
     return unit;
   };
+  const vectorMarks = (vectors) => [1, 0.75, 0.5, 0.25].flatMap((share) => vectors.map((row) => row.map((part) => share * part)));
   const overlap = (one, other) => one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
   const distance = ([left, lower, right, upper], [a, b]) =>
     Math.hypot(Math.max(left - a, 0, a - right), Math.max(lower - b, 0, b - upper));
@@ -78,7 +79,7 @@
       point.setAttribute("aria-valuetext", filled(data.position, { first, second }));
     });
     put(".point", x);
-    putNames(".point", x);
+    putNames(".point", vectorMarks(x));
     all(".vector").forEach((node, i) => line(node, [0, 0], x[i]));
 
     const unit = unitOf(steps.value);

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from lib.study.faces import img, picture
 from lib.study.playground_page import TEXTS, page, step_tables, styled
-from lib.study.playground_planes import EDGE, LIMIT, TICKS, name_places, unit_of, written
+from lib.study.playground_planes import EDGE, LIMIT, TICKS, name_places, unit_of, vector_marks, written
 from lib.study.plots import COLORS, GRAY, PALE
 
 
@@ -101,7 +101,7 @@ class AttentionPlayground(widgets.VBox):
         _mark(left, x, "o")
         _mark(right, value, "o", fill=False)
         _mark(right, output, "D")
-        _name(left, self._tokens, x)
+        _name(left, self._tokens, vector_marks(x))
         _name(right, self._tokens, np.concatenate([output, value]))
         _frame(left, 1.0, TEXTS["plane"], "x")
         _frame(right, unit, TEXTS["values plane"], "v")

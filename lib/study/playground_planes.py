@@ -65,6 +65,11 @@ def name_places(names: Sequence[str], marks: np.ndarray) -> list[tuple[float, fl
     return places
 
 
+def vector_marks(x: np.ndarray) -> np.ndarray:
+    """(4n, 2): the points and three places on each one's line to the middle, so that no name covers a line."""
+    return np.concatenate([share * np.asarray(x) for share in (1, 0.75, 0.5, 0.25)])
+
+
 def _distance(box: Sequence[float], point: Sequence[float]) -> float:
     """From a point to the nearest point of a box (left, lower, right, upper)."""
     left, lower, right, upper = box
@@ -83,7 +88,7 @@ def vectors_plane(tokens: Sequence[str], x: np.ndarray) -> str:
         for (a, b), color in zip(x, COLORS, strict=False)
     )
     points = ""
-    for token, (a, b), color, place in zip(tokens, x, COLORS, name_places(tokens, x), strict=False):
+    for token, (a, b), color, place in zip(tokens, x, COLORS, name_places(tokens, vector_marks(x)), strict=False):
         position = TEXTS["position"].format(first=written(a), second=written(b))
         points += (
             f'<g class="point" tabindex="0" role="slider" aria-label="{html.escape(token)}" aria-valuemin="{-LIMIT:g}" '

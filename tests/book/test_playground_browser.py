@@ -8,7 +8,7 @@ from browser import chromium, watch
 from faces_page import MAPS, TOKENS, X, forms, write_page
 
 from lib.study.playground import attention_steps
-from lib.study.playground_planes import LIMIT, name_places, unit_of, written
+from lib.study.playground_planes import LIMIT, name_places, unit_of, vector_marks, written
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_reset_brings_the_first_numbers_back(page):
     agrees(form, X)
 
 
-@pytest.mark.parametrize("x", [X, [[3.0, 3.0], [-3.0, 3.0], [-2.9, 2.8], [0.0, 0.0]]])
+@pytest.mark.parametrize("x", [X, [[2, 0], [0, 1], [1, 0], [0, 2]], [[3.0, 3.0], [-3.0, 3.0], [-2.9, 2.8], [0.0, 0.0]]])
 def test_values_outputs_and_names_stand_where_python_puts_them(page, x):
     form = forms(page, "By hand")
     for token, vector in zip(TOKENS, x, strict=True):
@@ -170,7 +170,7 @@ def test_values_outputs_and_names_stand_where_python_puts_them(page, x):
     assert max(np.abs(value).max(), np.abs(output).max()) <= LIMIT
     np.testing.assert_allclose(transforms(form, ".value"), value, atol=1e-6)
     np.testing.assert_allclose(transforms(form, ".output"), output, atol=1e-6)
-    for selector, marks in {".point": np.array(x), ".output": np.concatenate([output, value])}.items():
+    for selector, marks in {".point": vector_marks(x), ".output": np.concatenate([output, value])}.items():
         names = form.locator(f"{selector} .name").evaluate_all(
             "all => all.map(name => [Number(name.getAttribute('x')), -Number(name.getAttribute('y'))])"
         )
