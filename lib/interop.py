@@ -241,14 +241,9 @@ def _pair_to_torch(ours: Transformer | nn.ModuleDict, batch_first: bool) -> nn.T
 
 # Parts of a layer, by torch's names and by ours. Torch has a dropout for each sub-layer, ours one for them all.
 _ENCODER_PARTS = {
-    "self_attn": "self_attn",
-    "linear1": "feed_forward.linear1",
-    "dropout": "feed_forward.dropout",
-    "linear2": "feed_forward.linear2",
-    "norm1": "norm1",
-    "norm2": "norm2",
-    "dropout1": "dropout",
-    "dropout2": "dropout",
+    **{name: name for name in ("self_attn", "norm1", "norm2")},
+    **{name: f"feed_forward.{name}" for name in ("linear1", "dropout", "linear2")},
+    **dict.fromkeys(("dropout1", "dropout2"), "dropout"),
 }
 _DECODER_PARTS = {**_ENCODER_PARTS, "multihead_attn": "cross_attn", "norm3": "norm3", "dropout3": "dropout"}
 _ATTENTIONS = ("self_attn", "multihead_attn")
