@@ -119,7 +119,7 @@ def _mask(real: Tensor, count: int, r: int, is_causal: bool, dtype: torch.dtype)
     # log 0 = −inf hides the summary of a segment that is padding only.
     weight = (
         (real.sum(dim=-1).to(dtype) / r).log().reshape(real.size(0) // max(count, 1), 1, count)
-    )  # (B, 1, n): the summarised segments
+    )  # (B, 1, n): the summarized segments
     index = torch.arange(count, device=real.device)
     seen = index < index[:, None] if is_causal else index != index[:, None]
     others = torch.where(seen, weight, -torch.inf).repeat_interleave(r, dim=-1)  # (B, n, n·r)
