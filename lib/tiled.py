@@ -63,7 +63,7 @@ def tiled_attention(
             pass, not stored.
         is_causal: query i sees keys 0 … i (upper left when L ≠ S). With `attn_mask`, both hold.
         scale: factor of the scores; 1/√d_k when not given.
-        enable_gqa: query heads share key and value heads, H/H_kv neighbours each. No key or value is copied.
+        enable_gqa: query heads share key and value heads, H/H_kv neighbors each. No key or value is copied.
         tile_size: queries and keys of a tile, or one number for both; by default a size that suits the device. The last
             tiles may be smaller. The result does not depend on it, apart from rounding.
 
