@@ -20,10 +20,11 @@ def eager(*inputs, **options) -> Tensor:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dropout_p", [0.0, 0.4])
-def test_gradients_are_those_of_finite_differences_for_inputs_and_float_mask(is_causal, dropout_p):
-    inputs = random_inputs(torch.float64, B=1, H=2, H_kv=1, L=5, S=4, d_k=3, d_v=2, grad=True)
+def test_gradients_are_those_of_finite_differences_for_inputs_and_float_mask(is_causal, dropout_p, device):
+    inputs = random_inputs(torch.float64, device, B=1, H=2, H_kv=1, L=5, S=4, d_k=3, d_v=2, grad=True)
     mask = torch.randn(1, 2, 5, 4, dtype=torch.float64).masked_fill(torch.rand(5, 4) < 0.2, -math.inf)
     mask[..., 3, :] = -math.inf
+    mask = mask.to(device)
 
     def attend(query, key, value, bias):
         torch.manual_seed(1)

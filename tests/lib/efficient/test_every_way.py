@@ -47,7 +47,7 @@ def test_every_gradient_mode_gives_the_same_numbers(attend, gradient_mode, devic
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_the_compiled_function_is_one_graph_and_gives_the_same(attend, is_causal):
     torch.compiler.reset()  # each is a function of its own, and torch counts how often one is compiled again
-    inputs = random_inputs(L=40)
+    inputs = random_inputs(L=12 if "form" in attend.keywords else 80)  # token by token makes a graph of every token
     compiled = torch.compile(partial(attend, is_causal=is_causal), fullgraph=True, backend="aot_eager")
     for own, expected in zip(
         with_gradients(compiled, inputs), with_gradients(partial(attend, is_causal=is_causal), inputs), strict=True
