@@ -57,7 +57,7 @@ def positive(**sizes: int) -> None:
     """Refuse a size below 1, by name."""
     for name, size in sizes.items():
         if size < 1:
-            raise ValueError(f"{name} is a number of positions, at least 1, got {size}.")
+            raise ValueError(f"{name} must be at least 1, got {size}.")
 
 
 def pad(x: Tensor, multiple: int, fill: float = 0.0, dim: int = -2) -> Tensor:

@@ -66,11 +66,14 @@ def cases(draw):
     return inputs, mask, tile, draw(st.booleans()), draw(st.sampled_from([1, 200, 2**17]))
 
 
-@given(cases())
-def test_output_and_every_gradient_are_those_of_eager_over_any_lengths_and_tiles(case):
+@given(case=cases())
+def test_output_and_every_gradient_are_those_of_eager_over_any_lengths_and_tiles(device, case):
     inputs, mask, tile, is_causal, alive = case
+    inputs, mask = [x.to(device) for x in inputs], None if mask is None else mask.to(device)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiled, "_CPU", (tile, alive))  # how the leading axes are split must not show either
+        patch.setattr(
+            tiled, "_CPU" if device == "cpu" else "_GPU", (tile, alive)
+        )  # how the leading axes are split must not show either
         assert_equals_eager(inputs, mask, is_causal=is_causal)
 
 
@@ -126,9 +129,10 @@ BANDS = {
 
 @pytest.mark.parametrize("tile_size", [None, 64, (48, 100)], ids=str)
 @pytest.mark.parametrize("band", BANDS)
-def test_dead_tiles_before_a_live_one_leave_the_numbers_of_eager(band, tile_size):
+def test_dead_tiles_before_a_live_one_leave_the_numbers_of_eager(band, tile_size, device):
     mask, is_causal = BANDS[band]
-    assert_equals_eager(random_inputs(torch.float32, B=1, L=640), mask, 5e-6, tile_size=tile_size, is_causal=is_causal)
+    mask = None if mask is None else mask.to(device)
+    assert_equals_eager(random_inputs(torch.float32, device, B=1, L=640), mask, 5e-6, tile_size=tile_size, is_causal=is_causal)
 
 
 @pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "band"])
@@ -178,9 +182,9 @@ def test_a_huge_finite_bias_is_a_number_and_hides_nothing():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("L", "S", "size"), [(65, 65, 1.0), (128, 300, 3.0), (200, 200, 0.2)])
-def test_half_precision_keeps_the_rule_over_many_tiles(dtype, L, S, size):
+def test_half_precision_keeps_the_rule_over_many_tiles(dtype, L, S, size, device):
     """Gradients too: they need the output as it was summed, since rounded to half it breaks the rule."""
-    inputs = [size * x for x in random_inputs(dtype, B=1, L=L, S=S, d_k=32)]
+    inputs = [size * x for x in random_inputs(dtype, device, B=1, L=L, S=S, d_k=32)]
     exact = with_gradients(eager, [x.double() for x in inputs], is_causal=True)
 
     def careless(query, key, value, attn_mask, enable_gqa, **options):

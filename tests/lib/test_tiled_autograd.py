@@ -1,6 +1,7 @@
 """The backward pass of tiled attention: exact, made again from what is linear in the length, with the same draws of dropout."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.autograd import gradcheck
 
 from lib.attention import scaled_dot_product_attention
 from lib.tiled import tiled_attention
+from tests.lib.efficient.dense import saved_bytes
 from tests.lib.reference import assert_close, random_inputs
 
 
@@ -18,10 +20,11 @@ def eager(*inputs, **options) -> Tensor:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dropout_p", [0.0, 0.4])
-def test_gradients_are_those_of_finite_differences_for_inputs_and_float_mask(is_causal, dropout_p):
-    inputs = random_inputs(torch.float64, B=1, H=2, H_kv=1, L=5, S=4, d_k=3, d_v=2, grad=True)
+def test_gradients_are_those_of_finite_differences_for_inputs_and_float_mask(is_causal, dropout_p, device):
+    inputs = random_inputs(torch.float64, device, B=1, H=2, H_kv=1, L=5, S=4, d_k=3, d_v=2, grad=True)
     mask = torch.randn(1, 2, 5, 4, dtype=torch.float64).masked_fill(torch.rand(5, 4) < 0.2, -math.inf)
     mask[..., 3, :] = -math.inf
+    mask = mask.to(device)
 
     def attend(query, key, value, bias):
         torch.manual_seed(1)
@@ -32,27 +35,12 @@ def test_gradients_are_those_of_finite_differences_for_inputs_and_float_mask(is_
     assert gradcheck(attend, (*inputs, bias))
 
 
-def saved_bytes(attend, L: int, **options) -> int:
-    """Bytes that the graph keeps for the backward pass, each storage once."""
-    storages = {}
-
-    def keep(x: Tensor) -> Tensor:
-        storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x
-
-    inputs = random_inputs(torch.float32, B=1, L=L, grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        output = attend(*inputs, **options)
-        assert output.requires_grad
-    return sum(storages.values())
-
-
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"dropout_p": 0.1}], ids=str)
 def test_saved_memory_grows_with_the_length_and_not_with_its_square(options):
-    ours = [saved_bytes(tiled_attention, L, **options) for L in (256, 512, 1024)]
+    ours = [saved_bytes(partial(tiled_attention, **options), L) for L in (256, 512, 1024)]
     # query, key, value and output of 8 numbers, peak and total of 1, 4 bytes each, for 2 heads
     assert ours == [2 * 4 * (4 * 8 + 2) * L for L in (256, 512, 1024)]
-    squares = [saved_bytes(eager, L, **options) for L in (256, 512, 1024)]
+    squares = [saved_bytes(partial(eager, **options), L) for L in (256, 512, 1024)]
     assert squares[2] / squares[1] > 3.5, "eager keeps the weights, so this way of counting sees a square"
 
 

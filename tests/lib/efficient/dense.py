@@ -36,6 +36,12 @@ def sequences(draw, shortest: int = 0, longest: int = 150, kinds: tuple[str, ...
     return inputs, torch.randn(shape, generator=generator, dtype=torch.float64).masked_fill(~allowed, -math.inf)
 
 
+def on(device: str, case: tuple) -> tuple:
+    """The same case on a device."""
+    inputs, mask = case
+    return [x.to(device) for x in inputs], None if mask is None else mask.to(device)
+
+
 def with_gradients(attend, inputs) -> list[Tensor]:
     """The output and the gradients of the inputs, for a fixed random gradient of the output."""
     inputs = [x.detach().requires_grad_() for x in inputs]

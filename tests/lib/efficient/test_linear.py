@@ -18,7 +18,7 @@ from lib.efficient import (
     relu_features,
 )
 from lib.efficient.linear import FORMS
-from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, saved_bytes, sequences
+from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, on, saved_bytes, sequences
 from tests.lib.reference import assert_close, furthest
 
 FEATURES = {
@@ -35,15 +35,15 @@ def definition(query, key, value, feature_map, mask=None, is_causal=False) -> Te
     if mask is not None:
         weights = weights * mask
     if is_causal:
-        weights = weights * masks.causal(query.size(2))
+        weights = weights * masks.causal(query.size(2), device=query.device)
     total = weights.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), 0.0) @ value
 
 
 @pytest.mark.parametrize("features", FEATURES)
 @given(case=sequences(longest=30, kinds=("none", "boolean")), chunk=st.integers(1, 40), is_causal=st.booleans())
-def test_every_form_is_the_definition_output_and_gradients(features, case, chunk, is_causal):
-    inputs, mask = case
+def test_every_form_is_the_definition_output_and_gradients(features, device, case, chunk, is_causal):
+    inputs, mask = on(device, case)
     phi, shared = FEATURES[features], inputs[0].size(1) != inputs[1].size(1)
     for form in FORMS:
         attend = partial(
@@ -200,7 +200,7 @@ def test_a_planted_fault_is_found(name, monkeypatch):
 
 BAD_INPUTS = {
     "form": ({"form": "fast"}, ValueError, "chunked, parallel, recurrent, got 'fast'"),
-    "chunk": ({"chunk_size": 0}, ValueError, "chunk_size is a number of positions, at least 1, got 0"),
+    "chunk": ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1, got 0"),
     "lengths": ({"query": torch.zeros(1, 2, 1, 4), "is_causal": True}, ValueError, "got 1 queries and 9 keys"),
     "float mask": ({"attn_mask": torch.zeros(1, 9)}, TypeError, "no scores to add a float mask to, got torch.float32"),
     "rows in the mask": ({"attn_mask": torch.ones(9, 9, dtype=torch.bool)}, ValueError, r"the same for every query.*\(9, 9\)"),
@@ -224,5 +224,5 @@ def test_a_step_refuses_more_than_a_token_and_a_state_of_another_shape():
 
 
 def test_random_features_without_room_are_refused():
-    with pytest.raises(ValueError, match="num_features is a number of positions, at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_features must be at least 1, got 0"):
         random_features(4, 0)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lib import masks
 from lib.efficient import SegmentedAttention, segmented, segmented_attention
-from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, saved_bytes, sequences
+from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, on, saved_bytes, sequences
 from tests.lib.reference import assert_close
 
 
@@ -37,19 +37,24 @@ def by_loops(query, key, value, segment, probes, mask, is_causal) -> Tensor:
             rows.append(0 * (query.sum() + key.sum() + v.sum(dim=0)))
             continue
         scores = torch.stack(keys) @ query[b, h, i] / d_k**0.5
-        weights = torch.tensor(counts, dtype=scores.dtype) * (scores - scores.max()).exp()
+        weights = scores.new_tensor(counts) * (scores - scores.max()).exp()
         rows.append(weights / weights.sum() @ torch.stack(values))
     return torch.stack(rows).view(B, H, L, -1)
 
 
 @settings(max_examples=25)
-@given(sequences(shortest=1, longest=17, kinds=("none", "boolean")), st.integers(1, 9), st.integers(0, 3), st.booleans())
-def test_output_and_gradients_are_those_of_the_loops(case, segment, r, is_causal):
-    inputs, mask = case
+@given(
+    case=sequences(shortest=1, longest=17, kinds=("none", "boolean")),
+    segment=st.integers(1, 9),
+    r=st.integers(0, 3),
+    is_causal=st.booleans(),
+)
+def test_output_and_gradients_are_those_of_the_loops(device, case, segment, r, is_causal):
+    inputs, mask = on(device, case)
     heads = inputs[1].size(1)
-    probes = torch.randn(heads, r, 3, dtype=torch.float64) if r else None
+    probes = torch.randn(heads, r, 3, dtype=torch.float64, device=device) if r else None
     options = {"attn_mask": mask, "is_causal": is_causal, "enable_gqa": inputs[0].size(1) != heads}
-    mean = torch.zeros(1, 1, 3, dtype=torch.float64)
+    mean = torch.zeros(1, 1, 3, dtype=torch.float64, device=device)
     assert_same(
         lambda *x: segmented_attention(*x, segment, probes=probes, **options),
         lambda *x: by_loops(*x, segment, mean if probes is None else probes, mask, is_causal),
@@ -172,7 +177,7 @@ def test_a_planted_fault_is_found(fault, monkeypatch):
 
 
 BAD_INPUTS = {
-    "segment": ({"segment": 0}, ValueError, "segment is a number of positions, at least 1, got 0"),
+    "segment": ({"segment": 0}, ValueError, "segment must be at least 1, got 0"),
     "float mask": ({"attn_mask": torch.zeros(1, 9)}, TypeError, "boolean mask of keys.*float32"),
     "mask for each head": ({"attn_mask": torch.ones(1, 2, 1, 9, dtype=torch.bool)}, ValueError, r"got \(1, 2, 1, 9\)"),
     "probes": ({"probes": torch.zeros(3, 1, 4)}, ValueError, r"\(2 or 1, at least 1, 4\), got \(3, 1, 4\)"),
@@ -189,5 +194,5 @@ def test_an_error_names_what_does_not_fit(name):
 
 
 def test_a_module_without_room_is_refused():
-    with pytest.raises(ValueError, match="summaries is a number of positions, at least 1, got 0"):
+    with pytest.raises(ValueError, match="summaries must be at least 1, got 0"):
         SegmentedAttention(4, 2, 8, summaries=0)

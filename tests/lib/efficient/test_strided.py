@@ -9,20 +9,21 @@ from hypothesis import strategies as st
 
 from lib import masks
 from lib.efficient import strided, strided_attention
-from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, sequences
+from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, on, sequences
 from tests.lib.reference import assert_as_good_as, same_dtype_attention
 
 
-def stride_mask(L: int, stride: int, is_causal: bool, mask=None):
-    return masks.combine(masks.strided(L, stride, is_causal), mask)
+def stride_mask(L: int, stride: int, is_causal: bool, mask=None, device="cpu"):
+    return masks.combine(masks.strided(L, stride, is_causal, device=device), mask)
 
 
-@given(sequences(longest=60), st.integers(1, 70), st.booleans())
-def test_output_and_gradients_are_those_of_the_dense_mask_over_any_length_and_stride(case, stride, is_causal):
-    inputs, mask = case
+@given(case=sequences(longest=60), stride=st.integers(1, 70), is_causal=st.booleans())
+def test_output_and_gradients_are_those_of_the_dense_mask_over_any_length_and_stride(device, case, stride, is_causal):
+    inputs, mask = on(device, case)
     L, shared = inputs[0].size(2), inputs[0].size(1) != inputs[1].size(1)
     attend = partial(strided_attention, stride=stride, attn_mask=mask, is_causal=is_causal, enable_gqa=shared)
-    assert_same(attend, lambda *x: dense(*x, stride_mask(L, stride, is_causal, mask)), inputs)
+    links = stride_mask(L, stride, is_causal, mask, device)
+    assert_same(attend, lambda *x: dense(*x, links), inputs)
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -91,7 +92,7 @@ def test_a_planted_fault_is_found(fault, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"stride": 0}, "stride is a number of positions, at least 1, got 0"),
+        ({"stride": 0}, "stride must be at least 1, got 0"),
         ({"key": torch.zeros(1, 2, 8, 4), "value": torch.zeros(1, 2, 8, 4)}, "got 9 queries and 8 keys"),
         ({"attn_mask": torch.ones(1, 2, 9, 9, dtype=torch.bool)}, r"got \(1, 2, 9, 9\)"),
     ],

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from lib import masks
 from lib.efficient import windowed, windowed_attention
-from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, saved_bytes, sequences
+from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, on, saved_bytes, sequences
 from tests.lib.reference import assert_as_good_as, same_dtype_attention
 
 
-def window_mask(L: int, window: int, is_causal: bool, mask=None):
-    return masks.combine(masks.sliding_window(L, window, is_causal), mask)
+def window_mask(L: int, window: int, is_causal: bool, mask=None, device="cpu"):
+    return masks.combine(masks.sliding_window(L, window, is_causal, device=device), mask)
 
 
-@given(sequences(longest=220), st.integers(0, 90), st.booleans())
-def test_output_and_gradients_are_those_of_the_dense_mask_over_any_length_and_window(case, half, is_causal):
-    inputs, mask = case
+@given(case=sequences(longest=220), half=st.integers(0, 90), is_causal=st.booleans())
+def test_output_and_gradients_are_those_of_the_dense_mask_over_any_length_and_window(device, case, half, is_causal):
+    inputs, mask = on(device, case)
     window, L = 2 * half + 1, inputs[0].size(2)
     attend = partial(
         windowed_attention,
@@ -28,7 +28,8 @@ def test_output_and_gradients_are_those_of_the_dense_mask_over_any_length_and_wi
         is_causal=is_causal,
         enable_gqa=inputs[0].size(1) != inputs[1].size(1),
     )
-    assert_same(attend, lambda *x: dense(*x, window_mask(L, window, is_causal, mask)), inputs)
+    band = window_mask(L, window, is_causal, mask, device)
+    assert_same(attend, lambda *x: dense(*x, band), inputs)
 
 
 @pytest.mark.parametrize("window", [2, 34, 100])
