@@ -56,42 +56,40 @@ def windowed_attention(
     L = query.size(-2)
     left, right = (window - 1, 0) if is_causal else (window // 2, window // 2)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, start: int) -> Tensor:
-        """Queries over a stretch of keys; the first query stands at key `start`."""
-        rows = slice(start, start + q.size(-2))
-        band = masks.sliding_window(k.size(-2), window, is_causal, device=q.device)[rows]
-        mask = masks.combine(band, mask)
-        return scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=scale, enable_gqa=enable_gqa)
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, first: int) -> Tensor:
+        """Queries over a stretch of keys; the first query stands at key `first`."""
+        band = masks.sliding_window(k.size(-2), window, is_causal, device=q.device)[first : first + q.size(-2)]
+        return scaled_dot_product_attention(q, k, v, masks.combine(band, mask), dropout_p, scale=scale, enable_gqa=enable_gqa)
 
-    def stretch(queries: slice, keys: slice) -> Tensor:
-        mask = None if attn_mask is None else attn_mask[..., keys]
-        return attend(query[:, :, queries], key[:, :, keys], value[:, :, keys], mask, queries.start - keys.start)
+    def attend_to(keys: slice, q: Tensor, first: int) -> Tensor:
+        return attend(q, key[:, :, keys], value[:, :, keys], None if attn_mask is None else attn_mask[..., keys], first)
 
     # Half a window: smaller blocks waste less on what is hidden, larger ones copy the keys less often.
     block = max(window // 2, 32)
     count = (L - left - right) // block  # blocks whose windows all lie inside the sequence
     if count < 2:
-        return stretch(slice(0, L), slice(0, L))
-    end = left + count * block
+        return attend(query, key, value, attn_mask, 0)
+    # Split and not sliced: the gradient of a slice is as long as the sequence, and mostly 0.
+    head, body, tail = query.split([left, count * block, L - left - count * block], dim=2)
     span = left + block + right
-    body = attend(
-        _blocks(query[:, :, left:end], block, block),
-        _blocks(key[:, :, : end + right], span, block),
-        _blocks(value[:, :, : end + right], span, block),
-        None if attn_mask is None else _mask_blocks(attn_mask[..., : end + right], query.size(0), span, block),
+    output = attend(
+        body.unflatten(2, (count, block)).transpose(1, 2).flatten(0, 1),  # (B·count, H, block, d_k)
+        _stretches(key, span, block),
+        _stretches(value, span, block),
+        None if attn_mask is None else _mask_stretches(attn_mask, query.size(0), span, block),
         left,
-    )  # (B·count, H, block, d_v)
-    body = body.unflatten(0, (query.size(0), count)).transpose(1, 2).flatten(2, 3)  # -> (B, H, count·block, d_v)
-    head = stretch(slice(0, left), slice(0, left + right))
-    tail = stretch(slice(end, L), slice(end - left, L))
-    return torch.cat([head, body, tail], dim=-2)
+    )
+    output = output.unflatten(0, (query.size(0), count)).transpose(1, 2).flatten(2, 3)  # -> (B, H, count·block, d_v)
+    before = attend_to(slice(0, left + right), head, 0)
+    after = attend_to(slice(count * block, L), tail, left)
+    return torch.cat([before, output, after], dim=2)
 
 
-def _blocks(x: Tensor, size: int, step: int) -> Tensor:
-    """Stretches of `size` positions, a new one every `step`: (B, H, n, d) -> (B·count, H, size, d)."""
-    return x.unfold(2, size, step).permute(0, 2, 1, 4, 3).flatten(0, 1)
+def _stretches(x: Tensor, span: int, step: int) -> Tensor:
+    """Stretches of `span` positions, a new one every `step`, as many as there are whole: (B, H, L, d) -> (B·n, H, span, d)."""
+    return x.unfold(2, span, step).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
 
-def _mask_blocks(mask: Tensor, batch: int, size: int, step: int) -> Tensor:
-    """The same of a mask of keys: (B or 1, H or 1, 1, n) -> (B·count, H or 1, 1, size)."""
-    return mask.expand(batch, -1, -1, -1).unfold(3, size, step).permute(0, 3, 1, 2, 4).flatten(0, 1)
+def _mask_stretches(mask: Tensor, batch: int, span: int, step: int) -> Tensor:
+    """The same of a mask of keys: (B or 1, H or 1, 1, L) -> (B·n, H or 1, 1, span)."""
+    return mask.expand(batch, -1, -1, -1).unfold(3, span, step).permute(0, 3, 1, 2, 4).flatten(0, 1)

@@ -95,23 +95,23 @@ def test_dropout_keeps_the_mean():
     assert (deviation / (draws.std(0) / 600**0.5)).abs().max() < 5
 
 
-def shifted_blocks(x, size, step):
-    return right_blocks(x.roll(1, dims=2), size, step)
+def shifted_stretches(x, span, step):
+    return right_stretches(x.roll(1, dims=2), span, step)
 
 
 def narrow_window(L, window, causal=True, **options):
     return right_window(L, max(window - 2, 1), causal, **options)
 
 
-def unmasked_blocks(mask, batch, size, step):
-    return torch.ones_like(right_mask_blocks(mask, batch, size, step))
+def unmasked_stretches(mask, batch, span, step):
+    return torch.ones_like(right_mask_stretches(mask, batch, span, step))
 
 
-right_blocks, right_window, right_mask_blocks = windowed._blocks, masks.sliding_window, windowed._mask_blocks
+right_stretches, right_window, right_mask_stretches = windowed._stretches, masks.sliding_window, windowed._mask_stretches
 FAULTS = {
-    "blocks shifted by one": (windowed, "_blocks", shifted_blocks),
+    "stretches shifted by one": (windowed, "_stretches", shifted_stretches),
     "window too narrow": (masks, "sliding_window", narrow_window),
-    "padding forgotten in the blocks": (windowed, "_mask_blocks", unmasked_blocks),
+    "padding forgotten in the stretches": (windowed, "_mask_stretches", unmasked_stretches),
 }
 
 
