@@ -8,7 +8,9 @@ every contender writes the same text, and stops where one does not.
 """
 
 from argparse import Namespace
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from statistics import median
 
 import _timing
@@ -19,7 +21,19 @@ from tqdm import tqdm
 from lib.generation import generate
 from lib.transformer import DecoderLM, TransformerConfig
 
-VOCABULARY, D_MODEL, HEADS, LAYERS, POSITIONS = 5000, 256, 8, 6, 512  # a small GPT-2
+
+@dataclass(frozen=True)
+class Size:
+    """How large a GPT-2: of a tiny one the weights stay in the processor's cache, of a small one they may not."""
+
+    vocabulary: int
+    d_model: int
+    heads: int
+    layers: int
+    positions: int = 512
+
+
+SIZES = {"tiny": Size(1000, 128, 4, 4), "small": Size(5000, 256, 8, 6)}
 PROMPT, NEW = 16, 256
 ROWS = (("greedy", 1), ("greedy", 8), ("beam", 1))  # strategy, and how many times --batch
 BEAMS = 4
@@ -27,19 +41,19 @@ TIMES = ("ours, no cache", "Hugging Face", "ours")
 RATIOS = (("ours, no cache", "ours"), ("Hugging Face", "ours"), ("ours again", "ours"))
 
 
-def gpt2(options: Namespace) -> DecoderLM:
+def gpt2(size: Size, options: Namespace) -> DecoderLM:
     """A model of GPT-2's shape with random weights, spread so far that no two tokens are nearly as likely."""
     config = TransformerConfig(
-        VOCABULARY,
-        d_model=D_MODEL,
-        num_heads=HEADS,
-        num_decoder_layers=LAYERS,
-        dim_feedforward=4 * D_MODEL,
+        size.vocabulary,
+        d_model=size.d_model,
+        num_heads=size.heads,
+        num_decoder_layers=size.layers,
+        dim_feedforward=4 * size.d_model,
         dropout=0.0,
         activation="gelu",
         norm_first=True,
         positional="learned",
-        max_len=POSITIONS,
+        max_len=size.positions,
         scale_embeddings=False,
     )
     model = DecoderLM(config)
@@ -48,11 +62,12 @@ def gpt2(options: Namespace) -> DecoderLM:
     return model.to(options.device, options.dtype).eval()
 
 
-def hugging_face(ours: DecoderLM, options: Namespace) -> nn.Module:
+def hugging_face(ours: DecoderLM, size: Size, options: Namespace) -> nn.Module:
     """Their GPT-2 with the weights of ours. Its matrices stand the other way round: (inputs, outputs)."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {"vocab_size": VOCABULARY, "n_embd": D_MODEL, "n_head": HEADS, "n_layer": LAYERS, "n_positions": POSITIONS}
+    sizes = {"vocab_size": size.vocabulary, "n_positions": size.positions}
+    sizes |= {"n_embd": size.d_model, "n_head": size.heads, "n_layer": size.layers}
     special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     theirs = GPT2LMHeadModel(GPT2Config(**sizes, **special, activation_function="gelu"))
     table = ours.embedding.tokens.weight
@@ -109,22 +124,23 @@ def check(calls: _timing.Calls) -> None:
 
 
 def main() -> None:
-    parser = _timing.parser(__doc__.splitlines()[0], batch=1, budget=60.0)
+    parser = _timing.parser(__doc__.splitlines()[0], batch=1, budget=30.0, min_rounds=5)
     parser.add_argument("--new", type=int, default=NEW, help=f"tokens to write, {NEW} when not given")
     options = parser.parse_args()
     header = _timing.start(options, "transformers")
     new = 32 if options.quick else options.new
-    ours = gpt2(options)
     reason = _timing.missing("transformers")
-    theirs = None if reason else hugging_face(ours, options)
 
     rows = []
-    for strategy, times in tqdm(ROWS, unit="row"):
+    for name, (strategy, times) in tqdm(list(product(SIZES, ROWS)), unit="row"):
+        ours = gpt2(SIZES[name], options)
+        theirs = None if reason else hugging_face(ours, SIZES[name], options)
         batch = options.batch * times
-        prompt = torch.randint(VOCABULARY, (batch, PROMPT), device=options.device)
+        prompt = torch.randint(SIZES[name].vocabulary, (batch, PROMPT), device=options.device)
         calls = build_calls(ours, theirs, strategy, prompt, new)
         check(calls)
-        row = _timing.measure(calls, options, {"strategy": strategy, "sequences": batch, "new tokens": new}, counted="ours")
+        labels = {"model": name, "strategy": strategy, "sequences": batch, "new tokens": new}
+        row = _timing.measure(calls, options, labels, counted="ours")
         speeds = {name: batch * new / median(row.seconds[name]) for name in TIMES if name in row.seconds}
         row.notes |= {f"{name}, tokens/s": f"{speed:.0f}" for name, speed in speeds.items()}
         rows.append(row)
