@@ -23,8 +23,8 @@ from lib.interop import from_torch
 LENGTHS = (128, 512)
 LAYERS, D_MODEL, HEADS, FEED_FORWARD = 6, 512, 8, 2048  # the base model of Vaswani et al. 2017, table 3
 SETTINGS = ("inference", "inference, half padding", "training", "training, dropout 0.1")
-TIMES = ("torch", "torch, no fast path", "x-transformers", "ours")
-RATIOS = (*((name, "ours") for name in TIMES[:-1]), ("ours again", "ours"))
+TIMES = ("torch", "torch, no fast path", "x-transformers", "ours", "ours, skipping")
+RATIOS = (*((name, "ours") for name in TIMES[:3]), ("torch", "ours, skipping"), ("ours again", "ours"))
 BOUND = {torch.float32: 1e-4, torch.bfloat16: 2**-4}  # six layers one after another, each with its rounding
 
 Encode = Callable[[Tensor, Tensor | None], Tensor]  # x (B, L, d_model), mask of the real tokens (B, L) or None
@@ -55,6 +55,10 @@ def build_models(setting: str, options: Namespace) -> dict[str, tuple[nn.Module,
         "ours": (ours, lambda x, real: ours(x, None if real is None else real[:, None, None])),
     }
     models["ours again"] = models["ours"]
+    if "padding" in setting:
+        skipping = from_torch(theirs)
+        skipping.skip_padding = True
+        models["ours, skipping"] = skipping, lambda x, real: skipping(x, real[:, None, None])
     if "inference" in setting:  # the fast path is torch's for inference alone
         models["torch, no fast path"] = theirs, lambda x, real: torch_encode(False, x, real)
     if _timing.missing("x-transformers") is None:

@@ -10,7 +10,6 @@ Shapes, here and everywhere:
 """
 
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lib import masks
+from lib.inputs import autocast_inputs, check_inputs
 from lib.tiled import tiled_attention
 
 # Torch's fused kernels without cuDNN's: with an explicit mask its bfloat16 gradient can be NaN (pytorch#196678).
@@ -79,8 +79,8 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
-    query, key, value = _autocast(query, key, value)
-    scores_shape = _check(query, key, value, dropout_p, enable_gqa)
+    query, key, value = autocast_inputs(query, key, value)
+    scores_shape = check_inputs(query, key, value, dropout_p, enable_gqa)
     if attn_mask is not None:
         masks.check(attn_mask, scores_shape)
     if backend not in BACKENDS:
@@ -140,65 +140,6 @@ def _fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> 
             mask = mask.to(query.dtype) if query.is_cuda else mask
     with kernels, rounding:
         return _torch_attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-
-
-def _autocast(*tensors: Tensor) -> list[Tensor]:
-    """What autocast does at the door of torch's function, so that every backend starts from the same numbers."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return list(tensors)
-    dtype = torch.get_autocast_dtype(device)
-    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors]
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, enable_gqa: bool) -> tuple[int, ...]:
-    """Refuse inputs that do not fit, and return the shape of the scores, (…, L, S)."""
-    if not (query.dtype == key.dtype == value.dtype and query.is_floating_point()):
-        raise TypeError(f"query, key and value must share one floating dtype, got {query.dtype}, {key.dtype}, {value.dtype}.")
-    if not query.dim() == key.dim() == value.dim() >= 2:
-        raise ValueError(
-            "query, key and value must have the same number of axes, at least 2 (length, width), got "
-            f"{_shapes(query, key, value)}."
-        )
-    if query.size(-1) != key.size(-1):
-        raise ValueError(
-            f"a query is matched with a key by their dot product, so their widths must agree: d_k is {query.size(-1)} in the "
-            f"query and {key.size(-1)} in the key ({_shapes(query, key, value)}). Only the value may have another width."
-        )
-    if key.size(-2) != value.size(-2):
-        raise ValueError(
-            f"each key stands for one value, got {key.size(-2)} keys and {value.size(-2)} values "
-            f"({_shapes(query, key, value)})."
-        )
-    if not 0.0 <= dropout_p <= 1.0:
-        raise ValueError(f"dropout_p is a probability, 0 … 1, got {dropout_p}.")
-    return (*_leading_axes(query, key, value, enable_gqa), query.size(-2), key.size(-2))
-
-
-def _leading_axes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> Sequence[int]:
-    """The axes before length and width that all three broadcast to, heads of the query among them."""
-    outer = [x.shape[:-2] for x in (query, key, value)]
-    if enable_gqa:
-        heads = [x[-1] if x else 0 for x in outer]
-        if 0 in heads or heads[1] != heads[2] or heads[0] % heads[1]:
-            raise ValueError(
-                "with enable_gqa, key and value have the same number of heads and it divides that of the query, got "
-                f"{_shapes(query, key, value)}."
-            )
-        outer = [(*x[:-1], heads[0]) for x in outer]
-    if outer[0] == outer[1] == outer[2]:
-        return outer[0]  # the usual case, told without the 10 µs of broadcast_shapes
-    try:
-        return torch.broadcast_shapes(*outer)
-    except RuntimeError:
-        hint = "" if enable_gqa else " If query heads are meant to share key heads, pass enable_gqa=True."
-        raise ValueError(
-            f"the axes before length and width (batch, heads) do not agree: {_shapes(query, key, value)}.{hint}"
-        ) from None
-
-
-def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
-    return f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
 
 
 class SelfAttention(nn.Module):

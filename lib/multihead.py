@@ -125,13 +125,14 @@ class MultiHeadAttention(nn.Module):
             TypeError: a mask that is neither boolean nor float.
         """
         self._check_inputs(query, context)
+        B, L, _ = query.shape
+        S = L + (0 if cache is None else cache.length) if context is None else context.size(1)
+        if mask is not None:  # before anything is written to a cache
+            masks.check(mask, (B, self.num_heads, L, S))
         if context is None:
             q, k, v = self._project_one(query, cache)
         else:
             q, k, v = self._project_two(query, context, cache)
-        L, S = q.size(-2), k.size(-2)
-        if mask is not None:
-            masks.check(mask, (query.size(0), self.num_heads, L, S))
         mask, is_causal = with_causal(mask, is_causal, L, S, device=q.device, fused=not self.alibi)
         if self.alibi:
             mask = masks.combine(mask, alibi_bias(self.num_heads, L, S, device=q.device))

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lib import masks
+from lib.inputs import check_inputs
 
 _LOG2_E = math.log2(math.e)  # 2^x is a good deal faster than e^x on CPUs, and 2^(x · log₂ e) = e^x
 
@@ -75,7 +76,7 @@ def tiled_attention(
         ValueError: shapes that do not fit; a tile size below 1; a dropout outside 0 … 1.
         RuntimeError: a second derivative is asked for; take `backend="eager"` for that.
     """
-    scores_shape = _check(query, key, value, dropout_p, enable_gqa)
+    scores_shape = check_inputs(query, key, value, dropout_p, enable_gqa)
     if attn_mask is not None:
         masks.check(attn_mask, scores_shape)
         attn_mask = attn_mask.reshape((1,) * (len(scores_shape) - attn_mask.dim()) + attn_mask.shape)
@@ -290,26 +291,3 @@ def _tile_size(size: int | tuple[int, int]) -> tuple[int, int]:
     if rows < 1 or cols < 1:
         raise ValueError(f"tile_size counts queries and keys, at least 1 each, got {(rows, cols)}.")
     return rows, cols
-
-
-def _check(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, enable_gqa: bool) -> tuple[int, ...]:
-    """Refuse inputs that do not fit, and return the shape of the scores, (…, L, S)."""
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
-    if not (query.dtype == key.dtype == value.dtype and query.is_floating_point()):
-        raise TypeError(f"query, key and value must share one floating dtype, got {query.dtype}, {key.dtype}, {value.dtype}.")
-    same_axes = query.dim() == key.dim() == value.dim() >= 2 + enable_gqa
-    if not same_axes or query.size(-1) != key.size(-1) or key.size(-2) != value.size(-2):
-        raise ValueError(f"expected query (…, L, d_k), key (…, S, d_k) and value (…, S, d_v), got {shapes}.")
-    if not 0.0 <= dropout_p <= 1.0:
-        raise ValueError(f"dropout_p is a probability, 0 … 1, got {dropout_p}.")
-    outer = [list(x.shape[:-2]) for x in (query, key, value)]
-    if enable_gqa:
-        heads = [x[-1] for x in outer]
-        if heads[1] != heads[2] or not heads[1] or heads[0] % heads[1]:
-            raise ValueError(f"with enable_gqa, the heads of key and value divide those of the query, got {shapes}.")
-        outer[1][-1] = outer[2][-1] = heads[0]
-    try:
-        outer = torch.broadcast_shapes(*outer)
-    except RuntimeError:
-        raise ValueError(f"the axes before length and width (batch, heads) do not agree: {shapes}.") from None
-    return (*outer, query.size(-2), key.size(-2))

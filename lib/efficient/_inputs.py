@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lib import masks
-from lib.attention import _check
+from lib.inputs import check_inputs, shapes
 
 
 def check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, enable_gqa: bool, what: str) -> Tensor | None:
@@ -17,16 +17,17 @@ def check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, e
         what: the caller's name for itself, as a sentence of an error begins.
 
     Raises:
-        TypeError, ValueError: all that `lib.attention` raises; other than four axes; axes that would have to broadcast;
-            queries and keys of different number; a mask with a row for each query.
+        TypeError, ValueError: all that `lib.inputs.check_inputs` raises; other than four axes; axes that would have to
+            broadcast; queries and keys of different number; a mask with a row for each query.
     """
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"{what} takes (B, H, L, d), four axes, got {shapes}.")
-    scores_shape = _check(query, key, value, 0.0, enable_gqa)
+        raise ValueError(f"{what} takes (B, H, L, d), four axes, got {shapes(query, key, value)}.")
+    scores_shape = check_inputs(query, key, value, 0.0, enable_gqa)
     heads = query.size(1) if enable_gqa else key.size(1)
     if query.shape[:2] != scores_shape[:2] or key.shape[:2] != value.shape[:2] or (key.size(0), heads) != scores_shape[:2]:
-        raise ValueError(f"{what} does not broadcast: batch and heads must agree, got {shapes}. Use expand first.")
+        raise ValueError(
+            f"{what} does not broadcast: batch and heads must agree, got {shapes(query, key, value)}. Use expand first."
+        )
     L, S = scores_shape[-2:]
     if L != S:
         raise ValueError(

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lib.attention import _autocast, _check
 from lib.efficient._inputs import key_mask, pad, positive
+from lib.inputs import autocast_inputs, check_inputs
 
 FeatureMap = Callable[[Tensor], Tensor]
 FORMS = ("chunked", "parallel", "recurrent")
@@ -98,7 +98,7 @@ def linear_attention(
     if form not in FORMS:
         raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}.")
     positive(chunk_size=chunk_size)
-    dtype = _autocast(query)[0].dtype
+    dtype = autocast_inputs(query)[0].dtype
     query, key, value = _features(query, key, value, attn_mask, enable_gqa, feature_map)
     L, S = query.size(-2), key.size(-2)
     if is_causal and L != S:
@@ -143,7 +143,7 @@ def linear_attention_step(
     """
     if query.size(-2) != 1 or key.size(-2) != 1:
         raise ValueError(f"a step takes one token, got {query.size(-2)} queries and {key.size(-2)} keys. Use linear_attention.")
-    dtype = _autocast(query)[0].dtype
+    dtype = autocast_inputs(query)[0].dtype
     query, key, value = _features(query, key, value, None, enable_gqa, feature_map)
     shape = (*query.shape[:-2], query.size(-1), value.size(-1))
     if state is not None and state.shape != shape:
@@ -185,8 +185,8 @@ def _features(query, key, value, attn_mask, enable_gqa, feature_map) -> tuple[Te
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"linear attention takes (B, H, L, d), four axes, got {shapes}.")
-    query, key, value = _autocast(query, key, value)
-    scores_shape = _check(query, key, value, 0.0, enable_gqa)
+    query, key, value = autocast_inputs(query, key, value)
+    scores_shape = check_inputs(query, key, value, 0.0, enable_gqa)
     mask = key_mask(attn_mask, scores_shape, "linear attention")
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"linear attention takes a boolean mask: there are no scores to add a float mask to, got {mask.dtype}.")

@@ -219,6 +219,14 @@ class TestCost:
         assert run.counts["copy_"] == 2
         assert not run.counts.keys() & {"clone", "cat", "where", "arange"}
 
+    def test_a_cache_takes_nothing_on_beside_a_mask_that_does_not_fit(self):
+        attention, cache = build("plain").float(), KVCache(8)
+        with torch.no_grad():
+            attention(torch.randn(1, 3, 12), cache=cache)
+            with pytest.raises(ValueError, match=r"\(1, 1, 1, 4\)"):
+                attention(torch.randn(1, 2, 12), mask=torch.ones(1, 1, 1, 4, dtype=torch.bool), cache=cache)
+        assert cache.length == 3
+
     def test_a_context_is_multiplied_with_its_own_weights_alone(self):
         attention = MultiHeadAttention(12, 3)
         sizes = []
