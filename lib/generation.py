@@ -44,12 +44,12 @@ def generate(
         mask: (B, 1, 1, P) or (B, 1, 1, S) boolean, True = a real token, of padded inputs.
         bos_id: token that begins each target of a `Transformer`. It is not part of the answer.
         eos_id: token that ends a sequence. Each stops on its own; all run to the end when not given.
-        pad_id: what fills an answer behind its end; `eos_id` when not given.
+        pad_id: what fills an answer behind its end, any integer, since the model never reads it; `eos_id` when not given.
         strategy: "greedy" takes the most likely token at each step; "beam" looks for a likely whole; "sample" draws.
         num_beams: beam: number of beginnings kept at each step, K.
         length_penalty: beam: α of the score log P / ((5 + T) / 6)^α. At 0 the shorter is favored, larger favors the longer.
             Source: Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; 0.6 is the Transformer paper's.
-        temperature: sample: logits are divided by it; towards 0 it becomes greedy.
+        temperature: sample: logits are divided by it; towards 0 it becomes greedy, but for a draw among equals.
         top_k: sample: draw from the k most likely tokens only. Source: Fan et al. 2018, "Hierarchical Neural Story Generation".
         top_p: sample: draw from the fewest most likely tokens that make up this probability. Source: Holtzman et al. 2020, "The
             Curious Case of Neural Text Degeneration".
@@ -57,22 +57,31 @@ def generate(
         use_cache: keep keys and values. Without, each step runs over everything again: the same answer, slower.
 
     Returns:
-        (B, T) integers, the new tokens with `eos_id` where one came, then padding; T is what the longest took.
+        (B, T) integers, the new tokens with `eos_id` where one came, then padding; T is what the longest took, 0 if B is.
 
     Raises:
-        ValueError: a model in training mode, whose dropout would distort the text; arguments that do not fit, naming them.
+        ValueError: a model in training mode, whose dropout would distort the text; arguments that do not fit, naming them,
+            among them an empty prompt, a mask with holes, and an `eos_id` or `bos_id` outside of the model's vocabulary.
+        TypeError: inputs, `eos_id` or `bos_id` that are not integers.
     """
-    _check(model, inputs, max_new_tokens, mask, bos_id, strategy, num_beams, temperature, top_k, top_p)
-    pad_id = (eos_id or 0) if pad_id is None else pad_id
+    _check(model, max_new_tokens, strategy, num_beams, temperature, top_k, top_p)
+    _check_inputs(model, inputs, mask)
+    _check_tokens(model, bos_id, eos_id)
+    if not len(inputs):
+        return inputs.new_zeros(0, 0)
     with torch.inference_mode():
-        text = _Text(model, inputs, mask, bos_id, pad_id, max_new_tokens, use_cache)
+        text = _Text(model, inputs, mask, bos_id, max_new_tokens, use_cache)
         if strategy == "beam":
             tokens = _beam(text, num_beams, length_penalty, eos_id)
         elif strategy == "sample":
             tokens = _one_by_one(text, partial(_draw, temperature, top_k, top_p, generator), eos_id)
         else:
             tokens = _one_by_one(text, lambda logits: logits.argmax(dim=-1), eos_id)
-    return tokens.clone()  # outside of inference mode, so that the answer may be trained on
+    tokens = tokens.clone()  # outside of inference mode, so that the answer may be trained on
+    if eos_id is None:
+        return tokens
+    ends = tokens == eos_id
+    return tokens.masked_fill(ends.cumsum(dim=1) > ends.int(), eos_id if pad_id is None else pad_id)
 
 
 def left_pad(sequences: Sequence[Tensor | Sequence[int]], pad_id: int = 0, *, device=None) -> tuple[Tensor, Tensor]:
@@ -80,11 +89,23 @@ def left_pad(sequences: Sequence[Tensor | Sequence[int]], pad_id: int = 0, *, de
 
     Args:
         sequences: B sequences of integers, each (length,).
+        pad_id: what stands in front. A model looks it up like any token, so it has to be one.
+        device: where the batch shall be; where the first tensor among the sequences is, when not given.
 
     Returns:
         tokens (B, P) and their mask (B, 1, 1, P), True = a real token.
+
+    Raises:
+        TypeError, ValueError: a sequence of anything but integers, or of other than one axis.
     """
-    rows = [torch.as_tensor(sequence, dtype=torch.long, device=device) for sequence in sequences]
+    if device is None:
+        device = next((sequence.device for sequence in sequences if isinstance(sequence, Tensor)), None)
+    rows = [torch.as_tensor(sequence, device=device) for sequence in sequences]
+    for row in rows:
+        if row.dim() != 1:
+            raise ValueError(f"each sequence has one axis, (length,), got shape {tuple(row.shape)}.")
+        if len(row) and (row.is_floating_point() or row.dtype == torch.bool):  # an empty list carries no type of its own
+            raise TypeError(f"sequences are of tokens, which are integers, got {row.dtype}.")
     P = max((len(row) for row in rows), default=0)
     tokens = torch.full((len(rows), P), pad_id, dtype=torch.long, device=device)
     mask = torch.zeros(len(rows), 1, 1, P, dtype=torch.bool, device=device)
@@ -100,8 +121,8 @@ class _Text:
     All memory is set aside at the start. A step without padding builds no mask and no positions.
     """
 
-    def __init__(self, model, inputs, mask, bos_id, pad_id, max_new_tokens, use_cache):
-        self.model, self.pad_id, self.max_new_tokens = model, pad_id, max_new_tokens
+    def __init__(self, model, inputs, mask, bos_id, max_new_tokens, use_cache):
+        self.model, self.max_new_tokens = model, max_new_tokens
         self.memory = {}  # what cross-attention reads
         prompt = inputs
         mask = None if mask is None or mask.all() else mask
@@ -111,7 +132,7 @@ class _Text:
             prompt, mask = inputs.new_full((inputs.size(0), 1), bos_id), None
         B, P = prompt.shape
         self.start = self.length = P
-        self.tokens = prompt.new_full((B, P + max_new_tokens), pad_id)
+        self.tokens = prompt.new_zeros(B, P + max_new_tokens)
         self.tokens[:, :P] = prompt
         self.mask = self.positions = None
         if mask is not None:
@@ -137,11 +158,6 @@ class _Text:
         self.tokens[:, self.length] = tokens
         self.length += 1
 
-    @property
-    def new_tokens(self) -> Tensor:
-        """(B, T)."""
-        return self.tokens[:, self.start : self.length]
-
     def spread(self, K: int) -> None:
         """Each text becomes K of the same, side by side."""
         rows = torch.arange(len(self.tokens), device=self.tokens.device).repeat_interleave(K)
@@ -165,19 +181,21 @@ def _one_by_one(text: _Text, choose: Callable[[Tensor], Tensor], eos_id: int | N
     for _ in range(text.max_new_tokens):
         token = choose(text.next_logits())
         if eos_id is not None:
-            token = token.masked_fill(ended, text.pad_id)
+            token = token.masked_fill(ended, eos_id)  # the model reads it: a word, where padding may be none
             ended |= token == eos_id
         text.append(token)
         if eos_id is not None and ended.all():
             break
-    return text.new_tokens
+    return text.tokens[:, text.start : text.length]
 
 
 def _draw(
     temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None, logits: Tensor
 ) -> Tensor:
     """Logits (B, V) -> tokens (B,)."""
-    logits = logits / temperature
+    top_p = None if top_p == 1.0 else top_p  # all of them, and not those that a rounded sum leaves
+    # The largest becomes 0, which no division can overflow; and nothing is divided by what float32 rounds to 0.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(temperature, torch.finfo(logits.dtype).tiny)
     if top_k is None and top_p is None:
         return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)[:, 0]
     V = logits.size(-1)
@@ -258,13 +276,11 @@ class _Best:
         self.closed |= bound <= self.scores
 
 
-def _check(model, inputs, max_new_tokens, mask, bos_id, strategy, num_beams, temperature, top_k, top_p) -> None:
+def _check(model, max_new_tokens, strategy, num_beams, temperature, top_k, top_p) -> None:
     if model.training:
         raise ValueError("the model is in training mode, where dropout would distort the text: call model.eval() first.")
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}.")
-    if inputs.dim() != 2 or inputs.size(1) < 1:
-        raise ValueError(f"inputs must be (B, at least 1 token), got shape {tuple(inputs.shape)}.")
     for name, number in {"max_new_tokens": max_new_tokens, "num_beams": num_beams, "top_k": top_k}.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} is at least 1, got {number}.")
@@ -272,11 +288,33 @@ def _check(model, inputs, max_new_tokens, mask, bos_id, strategy, num_beams, tem
         raise ValueError(f'temperature is above 0, got {temperature}. Its limit at 0 is strategy="greedy".')
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p is a probability above 0, got {top_p}.")
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != (len(inputs), 1, 1, inputs.size(1))):
-        B, P = inputs.shape
+
+
+def _check_inputs(model, inputs: Tensor, mask: Tensor | None) -> None:
+    if inputs.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"inputs are tokens, of dtype torch.int64 or torch.int32, got {inputs.dtype}.")
+    if inputs.dim() != 2 or inputs.size(1) < 1:
+        raise ValueError(f"inputs must be (B, at least 1 token), got shape {tuple(inputs.shape)}.")
+    if mask is None:
+        return
+    B, P = inputs.shape
+    if mask.dtype != torch.bool or mask.shape != (B, 1, 1, P):
         raise ValueError(f"mask must be boolean of shape {(B, 1, 1, P)}, got {mask.dtype} of shape {tuple(mask.shape)}.")
     if _reads_a_source(model):
-        if bos_id is None:
-            raise ValueError("a Transformer needs bos_id, the token that each target begins with.")
-    elif mask is not None and not mask[..., -1].all():
-        raise ValueError("prompts are padded on the left, so that each ends where its text goes on: see left_pad.")
+        return
+    if not mask.any(dim=-1).all():
+        raise ValueError("a prompt has no real token, and a text goes on from at least one: begin each with a first token.")
+    if (mask[..., :-1] & ~mask[..., 1:]).any():
+        raise ValueError("prompts are padded on the left and nowhere else, so that each goes on where it ends: see left_pad.")
+
+
+def _check_tokens(model, bos_id: int | None, eos_id: int | None) -> None:
+    if bos_id is None and _reads_a_source(model):
+        raise ValueError("a Transformer needs bos_id, the token that each target begins with.")
+    config = getattr(model, "config", None)  # a model of another kind may have none, and then any integer passes
+    V = (_reads_a_source(model) and getattr(config, "target_vocab_size", None)) or getattr(config, "vocab_size", None)
+    for name, token in {"bos_id": bos_id, "eos_id": eos_id}.items():
+        if token is not None and not hasattr(token, "__index__"):
+            raise TypeError(f"{name} is a token, an integer, got {token!r}.")
+        if token is not None and V is not None and not 0 <= token < V:
+            raise ValueError(f"{name} is a token of the vocabulary, 0 … {V - 1}, got {token}.")

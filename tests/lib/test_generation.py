@@ -180,14 +180,21 @@ class TestWhereItStops:
     def test_without_an_end_it_runs_to_the_last_token(self, strategy):
         assert generate(build(DecoderLM), torch.tensor([[3]]), 9, strategy=strategy).shape == (1, 9)
 
-    @pytest.mark.parametrize(("pad_id", "expected"), [(5, 5), (None, EOS)])
-    @pytest.mark.parametrize("strategy", ["greedy", "beam"])
-    def test_what_follows_an_end_is_padding(self, strategy, pad_id, expected):
+    @pytest.mark.parametrize(("pad_id", "expected"), [(5, 5), (None, EOS), (-100, -100), (V, V)])
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_what_follows_an_end_is_padding_even_what_is_no_word(self, strategy, pad_id, expected):
         model, prompts = build(DecoderLM, positional="learned"), torch.randint(3, V, (40, 3))
         answer = generate(model, prompts, 9, eos_id=EOS, pad_id=pad_id, strategy=strategy)
         behind = (answer == EOS).cumsum(dim=1) - (answer == EOS).int() > 0
         assert behind.any()
         assert (answer[behind] == expected).all()
+        assert ((answer[~behind] >= 0) & (answer[~behind] < V)).all()
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+    def test_of_no_sequence_the_answer_is_empty(self, kind, strategy):
+        answer = generate(build(kind), torch.zeros(0, 3, dtype=torch.long), 4, bos_id=BOS, eos_id=EOS, strategy=strategy)
+        assert (answer.shape, answer.dtype) == ((0, 0), torch.int64)
 
     @pytest.mark.parametrize("strategy", STRATEGIES)
     def test_no_step_is_taken_after_every_text_has_ended(self, strategy):
@@ -305,9 +312,24 @@ class TestSampling:
         spread = (expected * (1 - expected) / 20000).sqrt()
         assert ((shares - expected).abs() <= 4 * spread + 1e-4).all()
 
-    def test_a_low_temperature_is_greedy(self):
-        model, words = build(DecoderLM), torch.randint(3, V, (3, 4))
-        assert torch.equal(generate(model, words, 8, strategy="sample", temperature=1e-4), generate(model, words, 8))
+    # 1e-40 has no reciprocal in float32, 1e-60 is 0 there, 5e-324 has no reciprocal in float64.
+    @pytest.mark.parametrize("temperature", [1e-4, 1e-40, 1e-60, 5e-324])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+    @pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 0.5}], ids=str)
+    def test_a_low_temperature_is_greedy(self, temperature, dtype, options):
+        model, words = build(DecoderLM).to(dtype), torch.randint(3, V, (3, 4))
+        answer = generate(model, words, 8, strategy="sample", temperature=temperature, **options)
+        assert torch.equal(answer, generate(model, words, 8))
+
+    def test_all_of_the_probability_leaves_no_token_out_however_its_sum_is_rounded(self, monkeypatch):
+        logits, given = 3 * torch.randn(1, 200_000), []
+        sums = logits.sort(descending=True)[0].softmax(-1).cumsum(-1)
+        assert sums[0, -100] >= 1  # or this would prove nothing
+        draw = torch.multinomial
+        monkeypatch.setattr(torch, "multinomial", lambda p, *args, **kw: given.append(p) or draw(p, *args, **kw))
+        model, prompt = Fixed(logits[0].tolist()).eval(), torch.zeros(1, 1, dtype=torch.long)
+        generate(model, prompt, 1, strategy="sample", top_p=1.0, use_cache=False)
+        assert (given[0] > 0).all()
 
     def test_a_generator_repeats_its_text(self):
         model, words = build(DecoderLM), torch.randint(3, V, (3, 4))
@@ -325,6 +347,21 @@ class TestLeftPad:
         assert mask[:, 0, 0].tolist() == [[True, True], [False, True], [False, False]]
         assert (words.device.type, mask.shape) == (device, (3, 1, 1, 2))
 
+    def test_the_batch_is_where_its_first_tensor_is(self, device):
+        tensors = [torch.tensor([3, 4], device=device), torch.tensor([5], device=device)]
+        assert [x.device.type for x in left_pad([[6], *tensors])] == [device, device]
+        with torch.device("meta"):  # another default than where they are
+            assert [x.device.type for x in left_pad(tensors)] == [device, device]
+
+    @pytest.mark.parametrize("sequence", [[1.7, 2.9], torch.ones(2), [True, False]], ids=str)
+    def test_anything_but_integers_is_refused(self, sequence):
+        with pytest.raises(TypeError, match=r"integers, got torch\.(float32|bool)"):
+            left_pad([[1, 2], sequence])
+
+    def test_a_sequence_has_one_axis(self):
+        with pytest.raises(ValueError, match=r"one axis, \(length,\), got shape \(1, 2\)"):
+            left_pad([[1, 2], [[1, 2]]])
+
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -339,6 +376,11 @@ class TestErrors:
             ({"inputs": torch.zeros(3, dtype=torch.long)}, r"\(B, at least 1 token\), got shape \(3,\)"),
             ({"mask": torch.ones(2, 3)}, r"boolean of shape \(2, 1, 1, 3\), got torch.float32 of shape \(2, 3\)"),
             ({"mask": masks.padding([2, 3])}, "padded on the left.*left_pad"),
+            ({"mask": torch.tensor([True, False, True]).expand(2, 1, 1, 3)}, "padded on the left and nowhere else"),
+            ({"mask": torch.tensor([True, False]).view(2, 1, 1, 1).expand(2, 1, 1, 3)}, "a prompt has no real token"),
+            ({"eos_id": 7}, r"eos_id is a token of the vocabulary, 0 … 6, got 7"),
+            ({"eos_id": -1}, r"eos_id .* got -1"),
+            ({"bos_id": 7}, r"bos_id .* got 7"),
         ],
     )
     def test_name_what_was_given_and_what_to_do(self, options, message):
@@ -353,6 +395,21 @@ class TestErrors:
     def test_a_translator_without_its_first_token(self):
         with pytest.raises(ValueError, match="needs bos_id"):
             generate(build(Transformer), torch.zeros(1, 1, dtype=torch.long), 2)
+
+    def test_target_tokens_are_of_the_targets_vocabulary(self):
+        source = torch.tensor([[3, 6]])
+        more, fewer = build(Transformer, target_vocab_size=12), build(Transformer, target_vocab_size=5)
+        assert generate(more, source, 3, bos_id=11, eos_id=9).size(0) == 1
+        with pytest.raises(ValueError, match=r"bos_id .* 0 … 4, got 6"):
+            generate(fewer, source, 3, bos_id=6)
+
+    @pytest.mark.parametrize("options", [{"eos_id": 2.5}, {"bos_id": "2"}, {"inputs": torch.zeros(2, 3)}], ids=str)
+    def test_tokens_are_integers(self, options):
+        arguments = {"inputs": torch.zeros(2, 3, dtype=torch.long), "max_new_tokens": 2, **options}
+        with pytest.raises(
+            TypeError, match=r"is a token, an integer, got|are tokens, of dtype torch.int64 or torch.int32, got"
+        ):
+            generate(build(DecoderLM), **arguments)
 
     def test_more_tokens_than_a_learned_table_has_positions(self):
         with pytest.raises(ValueError, match="table of 8 learned"):
