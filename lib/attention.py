@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lib import masks
-from lib.inputs import autocast_inputs, check_inputs
+from lib.inputs import autocast_inputs, check_inputs, without_autocast
 from lib.tiled import tiled_attention
 
 # Torch's fused kernels without cuDNN's: with an explicit mask its bfloat16 gradient can be NaN (pytorch#196678).
@@ -69,12 +69,13 @@ def scaled_dot_product_attention(
         (B, H, L, d_v), or that and the weights (B, H, L, S).
 
     Raises:
-        TypeError: inputs that are not floating point or differ in dtype; a mask that is neither boolean nor float.
+        TypeError: inputs that are not floating point or differ in dtype; a mask that is neither boolean nor float; a scale
+            that is a tensor (to learn one, multiply the query by it).
         ValueError: shapes that do not fit, naming them; an unknown backend; weights asked of "sdpa" or "tiled".
 
     Note:
-        Masked positions get weight 0, and 0 · NaN is NaN: a NaN stored in a masked *value* still spoils the output, as in
-        torch.
+        Masked positions get weight 0, and 0 · NaN is NaN: a NaN or an infinity stored in a masked *value*, and on some backends
+        in a masked *key*, still spoils the output, as in torch. Finite rubbish does not.
         A large finite number in place of −inf in your own float mask is just a number: a row full of it is not masked at all.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
@@ -88,6 +89,8 @@ def scaled_dot_product_attention(
     if need_weights and backend in ("sdpa", "tiled"):
         raise ValueError(f'backend="{backend}" never forms the weights. With need_weights=True use backend="auto" or "eager".')
 
+    if isinstance(scale, Tensor):  # fused kernels would take it as a number, and its gradient would be lost
+        raise TypeError("scale is a number, got a tensor. To learn a scale, multiply the query by it and pass scale=1.0.")
     if scale is None:
         scale = 1 / math.sqrt(max(query.size(-1), 1))  # vectors of width 0 match equally, as in torch
     if attn_mask is not None and attn_mask.dtype != torch.bool:
@@ -112,7 +115,7 @@ def _eager(query, key, value, mask, dropout_p, scale, enable_gqa) -> tuple[Tenso
         key, value = (x.repeat_interleave(query.size(-3) // x.size(-3), dim=-3) for x in (key, value))
     # Half precision has too few digits for a softmax, and float16 too little range for a score: both are done in float32.
     wide = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         # Scaling the query and not the scores costs L · d_k products instead of L · S, and keeps the scores in range.
         scores = (query.to(wide) * scale) @ key.to(wide).transpose(-2, -1)  # (B, H, L, S)
         if mask is None:
@@ -135,7 +138,7 @@ def _fused(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa) -> 
             kernels = sdpa_kernel(_SOUND_WITH_A_MASK)
         if mask.dtype != torch.bool:
             # Autocast has done its work at the door; a second time it would round a float32 mask to half precision.
-            rounding = torch.autocast(query.device.type, enabled=False)
+            rounding = without_autocast(query.device)
             # Unlike the CPU's, the kernels of CUDA read a mask in the dtype of the query alone.
             mask = mask.to(query.dtype) if query.is_cuda else mask
     with kernels, rounding:

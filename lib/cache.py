@@ -48,15 +48,25 @@ class KVCache:
                 f"the cache is full: {start} of {self.max_length} positions are taken and {stop - start} more came. "
                 f"Make it with max_length={stop} or more, or reset() it."
             )
+        if key.dim() != 4 or value.dim() != 4 or key.shape[:3] != value.shape[:3]:
+            raise ValueError(
+                f"keys and values must be (B, H_kv, L, d), the same but for d, got {tuple(key.shape)} and {tuple(value.shape)}."
+            )
         if self._keys is None:
             with torch.inference_mode(False):  # memory made in inference mode could not be written to outside of it
                 self._keys, self._values = (self._reserve(x) for x in (key, value))
         for kept, new in ((self._keys, key), (self._values, value)):
-            if kept.shape[:2] != new.shape[:2] or kept.size(-1) != new.size(-1) or start + new.size(-2) != stop:
+            if kept.shape[:2] != new.shape[:2] or kept.size(-1) != new.size(-1):
                 raise ValueError(
                     f"the cache holds (B, H_kv, S, d) = {(*kept.shape[:2], start, kept.size(-1))} and cannot take on keys "
                     f"{tuple(key.shape)} and values {tuple(value.shape)}. For another batch, reset() it."
                 )
+            if kept.dtype != new.dtype:
+                raise ValueError(
+                    f"the cache holds {kept.dtype} and cannot take on {new.dtype}. Run all steps under autocast or none, and "
+                    "reset() it for another dtype."
+                )
+        for kept, new in ((self._keys, key), (self._values, value)):
             kept[:, :, start:stop] = new
         self.length = stop
         return self.keys, self.values
@@ -106,8 +116,27 @@ class DecoderCache:
 
     @property
     def length(self) -> int:
-        """Number of positions that every self-attention holds."""
-        return self.self_attention[-1].length
+        """Number of positions that every self-attention holds.
+
+        Raises:
+            ValueError: layers that hold unequal numbers, after a step that broke off in the middle.
+        """
+        lengths = [cache.length for cache in self.self_attention]
+        if min(lengths) != max(lengths):
+            raise ValueError(f"the layers hold {lengths} positions, as a step broke off in the middle: reset() the cache.")
+        return lengths[0]
+
+    def check(self, num_layers: int, has_memory: bool) -> None:
+        """Refuse to serve another stack than this cache was made for.
+
+        Raises:
+            ValueError: another number of layers, or a cache with a memory for layers without one.
+        """
+        if num_layers != len(self.self_attention):
+            own = len(self.self_attention)
+            raise ValueError(f"a cache of {own} layers cannot serve a stack of {num_layers}. A model's new_cache makes one.")
+        if self.cross_attention[0] is not None and not has_memory:
+            raise ValueError("a cache with memory_length serves decoder layers, and these layers read no memory.")
 
     def of_layer(self, i: int) -> dict[str, KVCache]:
         """What layer i takes: `cache`, and `memory_cache` where there is a memory."""

@@ -4,6 +4,7 @@ Shapes: (…, L, d_k), (…, S, d_k) and (…, S, d_v), with any leading axes (b
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -12,10 +13,15 @@ from torch import Tensor
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     """What autocast does at the door of torch's function, so that every backend starts from the same numbers."""
     device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
     return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """A context in which nothing is rounded behind one's back; on devices that know no autocast there is nothing to do."""
+    return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, dropout_p: float, enable_gqa: bool) -> tuple[int, ...]:

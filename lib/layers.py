@@ -199,7 +199,12 @@ class DecoderLayer(EncoderLayer):
 
         Returns:
             (B, L, d_model).
+
+        Raises:
+            ValueError: no memory; and what `MultiHeadAttention` raises.
         """
+        if memory is None:  # else cross-attention would turn to x itself, later tokens included
+            raise ValueError("a decoder layer reads a memory (B, S, d_memory), got None. Without one, use an EncoderLayer.")
         x = self._beside(x, self.norm1, lambda x: self.self_attn(x, mask=mask, is_causal=is_causal, cache=cache)[0])
         x = self._beside(x, self.norm2, lambda x: self.cross_attn(x, memory, mask=memory_mask, cache=memory_cache)[0])
         return self._beside(x, self.norm3, self.feed_forward)

@@ -113,7 +113,8 @@ class MultiHeadAttention(nn.Module):
             is_causal: the last query stands at the last key, and none sees a key after its own position (`masks.causal(L, S)`,
                 which for L = S is what torch means). With `mask`, both hold.
             cache: of self-attention: the query continues the sequence that it holds, and is added to it. Of cross-attention:
-                holds the context's keys and values, computed at the first call only.
+                holds the context's keys and values, computed at the first call only; reset() it for another context, of
+                which only B and S are compared.
             need_weights: return the weights of each head too.
 
         Returns:
@@ -121,7 +122,7 @@ class MultiHeadAttention(nn.Module):
             that their rows sum to 1, or to 0 where a row has nothing to attend to.
 
         Raises:
-            ValueError: shapes that do not fit, naming them; a cache that is full or holds another context.
+            ValueError: shapes that do not fit, naming them; a cache that is full or holds a context of another size.
             TypeError: a mask that is neither boolean nor float.
         """
         self._check_inputs(query, context)
@@ -169,9 +170,9 @@ class MultiHeadAttention(nn.Module):
             of_query, of_context = ((layer.weight, layer.bias) for layer in (self.q_proj, self.kv_proj))
         q = _heads(F.linear(x, *of_query), self.d_k)
         if cache is not None and cache.length:
-            if cache.length != context.size(1):
-                held, given = cache.length, context.size(1)
-                raise ValueError(f"the cache holds a context of {held} tokens, this one has {given}. reset() it for another.")
+            held, given = (cache.keys.size(0), cache.length), tuple(context.shape[:2])
+            if held != given:
+                raise ValueError(f"the cache holds a context of (B, S) = {held}, this one has {given}. reset() it for another.")
             return q, cache.keys, cache.values
         k, v = F.linear(context, *of_context).split(self._rows[1:], dim=-1)
         k, v = _heads(k, self.d_k), _heads(v, self.d_v)
@@ -234,18 +235,25 @@ def recorded_weights(model: nn.Module) -> Iterator[dict[str, Tensor]]:
         weights["encoder.layers.0.self_attn"]  # (B, H, L, S)
 
     Inside, each `MultiHeadAttention` is asked for its weights, which takes O(L · S) memory; what they are at its latest call is
-    kept, with their graph if gradients are enabled.
+    kept, with their graph if gradients are enabled. Checkpointing and `skip_padding` rest meanwhile: a layer computed again
+    after the block would not be asked, and sequences that run alone have no weights in common.
     """
-    weights, handles = {}, []
+    weights, handles, resting = {}, [], []
     for name, module in model.named_modules():
         if isinstance(module, MultiHeadAttention):
             handles += [
                 module.register_forward_pre_hook(lambda _, args, kw: (args, {**kw, "need_weights": True}), with_kwargs=True),
                 module.register_forward_hook(lambda _, __, answer, name=name: weights.update({name: answer[1]})),
             ]
+        for switch in ("checkpointing", "skip_padding"):
+            if getattr(module, switch, False) is True:
+                resting.append((module, switch))
+                setattr(module, switch, False)
     try:
         yield weights
     finally:
+        for module, switch in resting:
+            setattr(module, switch, True)
         for handle in handles:
             handle.remove()
 

@@ -73,7 +73,8 @@ class TransformerConfig:
     def __post_init__(self):
         if self.positional not in POSITIONAL:
             raise ValueError(f"positional must be one of {', '.join(POSITIONAL)}, got {self.positional!r}.")
-        for name in ("vocab_size", "target_vocab_size", "d_model", "num_encoder_layers", "num_decoder_layers"):
+        sizes = ("vocab_size", "target_vocab_size", "d_model", "num_encoder_layers", "num_decoder_layers")
+        for name in (*sizes, "num_heads", "num_kv_heads", "dim_feedforward", "max_len"):
             if (number := getattr(self, name)) is not None and number < 1:
                 raise ValueError(f"{name} is at least 1, got {number}.")
 
@@ -117,9 +118,12 @@ class Stack(nn.Module):
         alibi: number of heads to add ALiBi for, or None. The layers then have none of their own.
         checkpointing: in training, keep only what goes into each layer, and compute the layer again for its gradient. Dropout
             falls on the same numbers both times. Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
-        skip_padding: beside a padding mask, run each sequence alone and from its first real token to its last. The same
-            numbers for real tokens, and 0 for the padding around them. Worth it where sequences are long and differ much in
-            length: on a CPU from about a hundred tokens on; a GPU rather wants the whole batch at once.
+        skip_padding: beside a padding mask, run each sequence from its first real token to its last, alone or with those of
+            the same extent. The same numbers for real tokens, and 0 for the padding around them. Worth it where sequences are
+            long and differ much in length: on a CPU from about a hundred tokens on; a GPU rather wants the whole batch at once.
+
+    Raises:
+        ValueError: no layers.
     """
 
     def __init__(
@@ -134,6 +138,8 @@ class Stack(nn.Module):
     ):
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        if not len(self.layers):
+            raise ValueError("a stack has at least 1 layer, got none.")
         self.norm = norm
         self.is_causal, self.alibi = is_causal, alibi
         self.checkpointing, self.skip_padding = checkpointing, skip_padding
@@ -152,14 +158,18 @@ class Stack(nn.Module):
         Args:
             x: (B, L, d_model).
             mask: of every self-attention, (L, S) or (B or 1, H or 1, L or 1, S), where S = L without a cache.
-            memory, memory_mask: for `DecoderLayer`s, see there.
+            memory, memory_mask: of `DecoderLayer`s, which need a memory; other layers take none.
             cache: holds the tokens that went before and takes on these; the mask's S counts them all.
 
         Returns:
             (B, L, d_model).
+
+        Raises:
+            ValueError: a memory missing or not wanted; a cache for another stack; and what `MultiHeadAttention` raises.
         """
+        self._check(memory, cache)
         if self.skip_padding and memory is None and cache is None and _is_padding(mask, x):
-            return torch.cat([self._without_padding(x[i : i + 1], mask[i : i + 1]) for i in range(len(x))])
+            return self._without_padding(x, mask)
         return self._run(x, mask, memory, memory_mask, cache)
 
     def _run(self, x, mask, memory=None, memory_mask=None, cache=None) -> Tensor:
@@ -174,15 +184,30 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _without_padding(self, x: Tensor, mask: Tensor) -> Tensor:
-        """One sequence, (1, L, d_model). What lies between two real tokens stays, so that distances do."""
-        real = mask[0, 0, 0]
-        found = real.nonzero()
-        if not len(found):
-            return F.pad(x[:, :0], (0, 0, 0, x.size(1)))  # zeros that belong to the graph, whatever x holds
-        first, last = int(found[0]), int(found[-1])
-        inside = slice(first, last + 1)
-        output = self._run(x[:, inside], None if real[inside].all() else mask[..., inside])
-        return F.pad(output, (0, 0, first, x.size(1) - 1 - last))
+        """Sequences of one extent together. What lies between two real tokens stays, so that distances do."""
+        real, L = mask[:, 0, 0], x.size(1)
+        first = real.int().argmax(dim=1)
+        stop = (real * torch.arange(1, L + 1, device=x.device)).amax(dim=1)  # 0 for a sequence without any real token
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, extent in enumerate(zip(first.tolist(), stop.tolist(), strict=True)):
+            groups.setdefault(extent, []).append(row)
+        parts = []
+        for (start, end), rows in groups.items():
+            inside = mask[rows, ..., start:end]
+            part = x[rows, start:end]
+            part = self._run(part, None if inside.all() else inside) if end else part
+            parts.append(F.pad(part, (0, 0, start, L - end)))
+        order = torch.tensor([row for rows in groups.values() for row in rows], device=x.device)
+        return torch.cat(parts)[order.argsort()]
+
+    def _check(self, memory: Tensor | None, cache: DecoderCache | None) -> None:
+        reads = hasattr(self.layers[0], "cross_attn")  # and not its class: a compiled layer is of another
+        if reads and memory is None:
+            raise ValueError("decoder layers read a memory, got None: pass memory=(B, S, d_model), an encoder's output.")
+        if memory is not None and not reads:
+            raise ValueError(f"encoder layers take no memory, got one of {tuple(memory.shape)}. Decoder layers do.")
+        if cache is not None:
+            cache.check(len(self.layers), reads)
 
     def _join(self, x: Tensor, mask: Tensor | None, S: int) -> tuple[Tensor | None, bool]:
         """The mask of all layers, made once: the caller's, causality and ALiBi."""
@@ -222,7 +247,7 @@ class Decoder(Stack):
 
 
 def _is_padding(mask: Tensor | None, x: Tensor) -> bool:
-    return mask is not None and mask.dtype == torch.bool and mask.shape == (len(x), 1, 1, x.size(1))
+    return mask is not None and mask.dtype == torch.bool and mask.shape == (len(x), 1, 1, x.size(1)) and x.numel() > 0
 
 
 def _parts(layer: type[EncoderLayer], num_layers: int, config: TransformerConfig) -> dict:
@@ -230,6 +255,11 @@ def _parts(layer: type[EncoderLayer], num_layers: int, config: TransformerConfig
     names = ("d_model", "num_heads", "dim_feedforward", "dropout", "activation", "norm_first", "layer_norm_eps", "bias")
     options = {name: getattr(config, name) for name in (*names, "attention_dropout", "num_kv_heads")}
     if config.positional == "rotary":
+        if config.d_model % (2 * config.num_heads):
+            raise ValueError(
+                f"rotary positions turn pairs of numbers, so d_model / num_heads must be even, got {config.d_model} / "
+                f"{config.num_heads}. Nearest d_model: {config.d_model + -config.d_model % (2 * config.num_heads)}."
+            )
         options["rotary"] = RotaryEncoding(config.d_model // config.num_heads, config.base)
     has_norm = config.norm_first if config.final_norm is None else config.final_norm
     return {

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lib import masks
-from lib.inputs import check_inputs
+from lib.inputs import check_inputs, without_autocast
 
 _LOG2_E = math.log2(math.e)  # 2^x is a good deal faster than e^x on CPUs, and 2^(x · log₂ e) = e^x
 
@@ -75,6 +75,9 @@ def tiled_attention(
         TypeError: inputs that are not floating point or differ in dtype; a mask that is neither boolean nor float.
         ValueError: shapes that do not fit; a tile size below 1; a dropout outside 0 … 1.
         RuntimeError: a second derivative is asked for; take `backend="eager"` for that.
+
+    Note:
+        Compiled with `fullgraph=True`, it takes no dropout, and visits dead tiles too.
     """
     scores_shape = check_inputs(query, key, value, dropout_p, enable_gqa)
     if attn_mask is not None:
@@ -134,7 +137,8 @@ class _Plan:
         crossed = _cut(past, min(S, rows.stop), self.tile[1]) if self.is_causal else ()
         for cols in chain(_cut(0, past, self.tile[1]), crossed):
             part = None if mask is None else _part(mask, rows, cols)
-            if part is not None and not torch.compiler.is_compiling():  # a compiled graph cannot depend on what a mask holds
+            # A compiled graph cannot depend on what a mask holds, and on the meta device it holds nothing.
+            if part is not None and not torch.compiler.is_compiling() and not part.is_meta:
                 # Minimum and maximum cost a tenth of any() and all() on a CPU, and serve float masks too.
                 low, high = (x.item() for x in (part.view(torch.uint8) if part.dtype == torch.bool else part).aminmax())
                 dead, neutral = (0, 1) if part.dtype == torch.bool else (-math.inf, 0.0)
@@ -146,6 +150,8 @@ class _Plan:
 
     def dropper(self, device: torch.device):
         """A function that turns weights into the factors of dropout, 0 or 1/(1 − p): the same ones in every run of a plan."""
+        if device.type == "meta":
+            return torch.empty_like
         generator = torch.Generator(device).manual_seed(self.seed)
         kept = 1 - self.dropout_p
         return lambda weights: torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept or 1.0)
@@ -163,7 +169,7 @@ class _Tiled(torch.autograd.Function):
         wide = torch.promote_types(query.dtype, torch.float32)
         output, peaks, totals = (query.new_zeros(*outer, L, width, dtype=wide) for width in (d_v, 1, 1))
         drop = plan.dropper(query.device) if plan.dropout_p else None
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             for at in plan.portions(outer, L, S):
                 q, k, v = _widen(at, plan.scale, query, key, value)
                 m = _pick(mask, at)
@@ -187,7 +193,7 @@ class _Tiled(torch.autograd.Function):
         d_query, d_key, d_value = (torch.zeros_like(x, dtype=peaks.dtype) for x in (query, key, value))
         d_mask = torch.zeros_like(mask, dtype=peaks.dtype) if ctx.needs_input_grad[3] else None
         drop = plan.dropper(query.device) if plan.dropout_p else None
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             for at in plan.portions(output.shape[:-2], L, S):
                 q, k, v = _widen(at, plan.scale, query, key, value)
                 m = _pick(mask, at)

@@ -222,12 +222,13 @@ class EncoderClassifier(EncoderTagger):
             the text. A text without any has the mean 0.
         """
         x = self.encoder(self.embedding(tokens, positions=positions), mask)
-        if mask is None:
-            return self.output(x.mean(dim=1))
-        seen = _allowed(mask)
-        seen = seen.any(dim=0)[None] if seen.dim() == 2 else seen.any(dim=(1, 2))  # (B or 1, L)
-        total = x.masked_fill(~seen[..., None], 0.0).sum(dim=1)  # (B, d_model)
-        return self.output(total / seen.sum(dim=-1, keepdim=True).clamp(min=1))
+        seen = x.new_ones(1, x.size(1), dtype=torch.bool) if mask is None else _allowed(mask)
+        if mask is not None:
+            seen = seen.any(dim=0)[None] if seen.dim() == 2 else seen.any(dim=(1, 2))  # (B or 1, L)
+        # A long text's sum has no room in float16.
+        total = x.masked_fill(~seen[..., None], 0.0).sum(dim=1, dtype=torch.promote_types(x.dtype, torch.float32))
+        mean = total / seen.sum(dim=-1, keepdim=True).clamp(min=1)  # (B, d_model)
+        return self.output(mean.to(x.dtype))
 
 
 def _output(d_model: int, width: int, bias: bool = False) -> nn.Linear:

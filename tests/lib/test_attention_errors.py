@@ -112,6 +112,21 @@ def test_weights_of_the_fused_function_are_refused_with_the_remedy():
         attention(Q, Q, Q, backend="sdpa", need_weights=True)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_a_scale_that_asks_for_a_gradient_is_refused_with_the_remedy(need_weights):
+    with pytest.raises(TypeError, match=r"scale is a number.*multiply the query"):
+        attention(Q, Q, Q, scale=torch.tensor(0.5, requires_grad=True), need_weights=need_weights)
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.5])
+@pytest.mark.parametrize("mask", [None, torch.ones(3, 3, dtype=torch.bool)], ids=["", "mask"])
+def test_on_the_meta_device_the_shapes_come_out(mask, dropout_p, backend):
+    q = torch.zeros(2, 2, 3, 4, device="meta")
+    output = attention(q, q, q, None if mask is None else mask.to("meta"), dropout_p, backend=backend)
+    assert output.shape == (2, 2, 3, 4)
+    assert output.is_meta
+
+
 def test_the_options_that_torch_lacks_are_by_keyword_only():
     with pytest.raises(TypeError, match="positional"):
         attention(Q, Q, Q, None, 0.0, False, None, False, True)

@@ -67,8 +67,24 @@ class TestKVCache:
         assert cache.length == 2
 
     def test_unequal_numbers_of_keys_and_values_are_an_error(self):
-        with pytest.raises(ValueError, match=r"keys \(1, 1, 2, 4\) and values \(1, 1, 1, 3\)"):
+        with pytest.raises(ValueError, match=r"got \(1, 1, 2, 4\) and \(1, 1, 1, 3\)"):
             KVCache(4).update(keys_and_values(1, 1, 2)[0], keys_and_values(1, 1, 1)[1])
+
+    def test_what_is_refused_at_first_leaves_nothing_behind(self):
+        cache = KVCache(4)
+        with pytest.raises(ValueError, match="the same but for d"):
+            cache.update(keys_and_values(2, 1, 3)[0], keys_and_values(2, 1, 2)[1])
+        with pytest.raises(ValueError, match=r"\(1, 3, 4\)"):
+            cache.update(*(x[0] for x in keys_and_values(1, 1, 3)))
+        assert cache.length == 0
+        cache.update(*keys_and_values(3, 1, 1))
+
+    def test_another_dtype_is_an_error_and_not_rounded(self):
+        cache = KVCache(4)
+        cache.update(*keys_and_values(1, 1, 1, dtype=torch.float16))
+        with pytest.raises(ValueError, match=r"holds torch\.float16 and cannot take on torch\.float32.*autocast"):
+            cache.update(*keys_and_values(1, 1, 1, dtype=torch.float32))
+        assert cache.length == 1
 
     def test_a_gradient_that_would_be_lost_is_an_error(self):
         key, value = keys_and_values(1, 1, 1, requires_grad=True)
@@ -122,6 +138,22 @@ class TestDecoderCache:
         cache.reset()
         assert cache.length == 0
         assert all(kv is None or kv.length == 0 for kv in cache.self_attention + cache.cross_attention)
+
+    def test_layers_that_a_broken_step_left_unequal_are_an_error(self):
+        cache = self.filled()
+        cache.self_attention[0].update(*keys_and_values(3, 1, 1))
+        with pytest.raises(ValueError, match=r"\[3, 2\].*reset"):
+            cache.length  # noqa: B018
+        cache.reset()
+        assert cache.length == 0
+
+    @pytest.mark.parametrize(
+        ("cache", "message"), [(DecoderCache(3, 5), "3 layers .* stack of 2"), (DecoderCache(2, 5, 4), "memory_length")]
+    )
+    def test_serves_the_stack_that_it_was_made_for_alone(self, cache, message):
+        with pytest.raises(ValueError, match=message):
+            cache.check(2, has_memory=False)
+        DecoderCache(2, 5).check(2, has_memory=True)
 
     def test_no_layers_is_an_error(self):
         with pytest.raises(ValueError, match="num_layers is at least 1, got 0"):

@@ -219,6 +219,14 @@ class TestCost:
         assert run.counts["copy_"] == 2
         assert not run.counts.keys() & {"clone", "cat", "where", "arange"}
 
+    def test_a_cache_of_one_batch_is_not_read_by_another(self):
+        attention, cache = MultiHeadAttention(12, 6, d_context=9), KVCache(5)
+        with torch.no_grad():
+            attention(torch.randn(1, 2, 12), torch.randn(1, 5, 9), cache=cache)
+            for B, S in ((3, 5), (1, 4)):
+                with pytest.raises(ValueError, match=rf"\(B, S\) = \(1, 5\), this one has \({B}, {S}\)"):
+                    attention(torch.randn(B, 2, 12), torch.randn(B, S, 9), cache=cache)
+
     def test_a_cache_takes_nothing_on_beside_a_mask_that_does_not_fit(self):
         attention, cache = build("plain").float(), KVCache(8)
         with torch.no_grad():

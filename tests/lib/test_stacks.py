@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from lib import masks
-from lib.stacks import POSITIONAL, Encoder, TransformerConfig
+from lib.cache import DecoderCache
+from lib.multihead import recorded_weights
+from lib.stacks import POSITIONAL, Decoder, Encoder, Stack, TransformerConfig
 from lib.transformer import DecoderLM, EncoderClassifier, Transformer
 from tests.lib.reference import assert_close
 from tests.lib.test_layers import randomized
@@ -64,12 +66,22 @@ class TestSkipPadding:
         assert torch.equal(stack(x.masked_fill(around[..., None], torch.nan), mask), stack(x, mask))
 
 
-def test_products_are_made_for_real_tokens_alone():
+@pytest.mark.parametrize(
+    ("lengths", "runs"), [([3, 7, 1, 3], [(2, 3), (1, 7), (1, 1)]), ([7, 7], [(2, 7)]), ([0, 2], [(1, 2)])]
+)
+def test_products_are_made_for_real_tokens_alone_and_equal_extents_together(lengths, runs):
     _, stack = pair()
     seen = []
     stack.layers[0].feed_forward.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[:2]))
-    stack(torch.randn(3, L, 12, dtype=torch.float64), masks.padding([3, 7, 1], L))
-    assert seen == [(1, 3), (1, 7), (1, 1)]
+    stack(torch.randn(len(lengths), L, 12, dtype=torch.float64), masks.padding(lengths, L))
+    assert seen == runs
+
+
+@pytest.mark.parametrize("shape", [(0, L, 12), (2, 0, 12)])
+def test_an_empty_batch_stays_empty(shape):
+    plain, skipping = pair()
+    x, mask = torch.randn(shape, dtype=torch.float64), torch.ones(shape[0], 1, 1, shape[1], dtype=torch.bool)
+    assert skipping(x, mask).shape == plain(x, mask).shape == shape
 
 
 @pytest.mark.parametrize("mask", [None, masks.causal(L), torch.zeros(2, 1, 1, L)], ids=["no mask", "causal", "float"])
@@ -94,3 +106,70 @@ def test_a_mask_that_does_not_fit_is_still_refused():
     _, stack = pair()
     with pytest.raises(ValueError, match=r"\(2, 1, 1, 6\)"):
         stack(torch.randn(2, L, 12, dtype=torch.float64), masks.padding([3, 6], 6))
+
+
+@pytest.mark.parametrize("switch", ["checkpointing", "skip_padding"])
+def test_weights_are_recorded_of_the_whole_batch_and_the_switch_is_on_again_afterwards(switch):
+    model = randomized(DecoderLM(TransformerConfig(11, d_model=12, num_heads=3, dropout=0.0, **{switch: True})))
+    words, mask, gradients = torch.randint(11, (3, L)), masks.padding([3, L, 2], L), []
+    for recorded in (True, False):
+        model.zero_grad()
+        if recorded:
+            with recorded_weights(model) as weights:
+                logits = model(words, mask)
+        else:
+            logits = model(words, mask)
+        logits[mask[:, 0, 0]].square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert len(weights) == 6
+    assert all(x.shape == (3, 3, L, L) for x in weights.values())
+    assert getattr(model.decoder, switch) is True
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other, 1e-4)
+
+
+class TestWhatDoesNotBelongTogether:
+    """A decoder without a memory attended to its own input, later tokens included, and a foreign cache moved the positions."""
+
+    def test_decoder_layers_without_a_memory_are_an_error(self):
+        decoder, _ = pair(Decoder)
+        x, mask = torch.randn(1, 4, 12, dtype=torch.float64), masks.causal(4)
+        for call in (lambda: decoder(x), lambda: decoder(x, mask), lambda: decoder.layers[0](x, None, mask)):
+            with pytest.raises(ValueError, match="memory"):
+                call()
+        with pytest.raises(ValueError, match="memory"):
+            decoder(x, mask, cache=DecoderCache(2, 8))
+        with pytest.raises(ValueError, match="memory"):
+            pair(Transformer)[0].decode(torch.tensor([[1, 2]]), memory=None)
+
+    def test_encoder_layers_with_a_memory_are_an_error(self):
+        encoder, _ = pair()
+        x = torch.randn(1, 4, 12, dtype=torch.float64)
+        with pytest.raises(ValueError, match=r"no memory.*\(1, 4, 12\)"):
+            encoder(x, memory=x)
+
+    @pytest.mark.parametrize("layers", [1, 3])
+    def test_a_cache_of_other_layers_is_an_error(self, layers):
+        lm, _ = pair(DecoderLM)
+        with torch.no_grad(), pytest.raises(ValueError, match=f"cache of {layers} layers .* stack of 2"):
+            lm(torch.tensor([[1, 2]]), cache=DecoderCache(layers, 8))
+
+    def test_after_a_step_that_broke_off_the_cache_refuses_to_go_on(self):
+        model, _ = pair(Transformer)
+        cache, words, memory = model.new_cache(4, 3), torch.tensor([[1, 2]]), torch.randn(1, 3, 12, dtype=torch.float64)
+        with torch.no_grad():
+            with pytest.raises(ValueError, match="full|3"):
+                model.decode(words, memory=torch.randn(1, 4, 12, dtype=torch.float64), cache=cache)
+            with pytest.raises(ValueError, match=r"\[2, 0\].*reset"):
+                model.decode(words, memory=memory, cache=cache)
+            cache.reset()
+            assert_close(model.decode(words, memory=memory, cache=cache), model.decode(words, memory=memory))
+
+    def test_no_layers_are_an_error(self):
+        with pytest.raises(ValueError, match="at least 1 layer"):
+            Stack([])
+
+    @pytest.mark.parametrize("sizes", [{"d_model": 10, "num_heads": 16}, {"d_model": 12, "num_heads": 4}])
+    def test_rotary_names_the_numbers_that_one_can_set(self, sizes):
+        with pytest.raises(ValueError, match=f"{sizes['d_model']} / {sizes['num_heads']}.*Nearest d_model"):
+            Encoder(TransformerConfig(11, positional="rotary", **sizes))

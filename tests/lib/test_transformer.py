@@ -374,6 +374,21 @@ class TestHeads:
         assert torch.equal(logits[1], classifier.output(torch.zeros(12)))
         assert all(parameter.grad.isfinite().all() for parameter in classifier.parameters())
 
+    def test_a_text_of_length_0_has_the_mean_0_with_a_mask_or_without(self):
+        classifier = build(EncoderClassifier, 4)
+        empty = torch.zeros(2, 0, dtype=torch.long)
+        for mask in (None, torch.ones(2, 1, 1, 0, dtype=torch.bool)):
+            assert torch.equal(classifier(empty, mask), classifier.output(torch.zeros(2, 12).double()))
+
+    def test_the_sum_over_a_long_text_fits_in_half_precision(self):
+        options = {"positional": "none", "norm_first": True, "final_norm": False, "scale_embeddings": False}
+        classifier = build(EncoderClassifier, 2, **options)
+        nn.init.constant_(classifier.embedding.tokens.weight, 40.0)
+        classifier, words = classifier.half(), torch.zeros(1, 2000, dtype=torch.long)
+        plain, masked = classifier(words), classifier(words, torch.ones(1, 1, 1, 2000, dtype=torch.bool))
+        assert plain.isfinite().all()
+        assert torch.equal(masked, plain)
+
     def test_a_tagger_reads_both_ways(self):
         x, logits = embedded(build(EncoderTagger, 4), "embedding", tokens(1, 5))
         (gradient,) = torch.autograd.grad((logits[0, 2] @ torch.randn(4, dtype=torch.float64)), x)
@@ -383,6 +398,22 @@ class TestHeads:
         sizes = {"d_model": 128, "num_heads": 4, "dim_feedforward": 256, "tie_embeddings": False}
         model = DecoderLM(dataclasses.replace(config(), vocab_size=500, **sizes)).eval()
         assert model(torch.randint(500, (4, 16))).std().item() == pytest.approx(1.0, rel=0.2)
+
+    @pytest.mark.parametrize("positional", POSITIONAL)
+    def test_models_run_on_the_meta_device_and_say_the_shapes(self, positional):
+        words, mask = (
+            torch.zeros(2, 5, dtype=torch.long, device="meta"),
+            torch.ones(2, 1, 1, 5, dtype=torch.bool, device="meta"),
+        )
+        for kind, rest, shape in (
+            (DecoderLM, (), (2, 5, V)),
+            (EncoderTagger, (4,), (2, 5, 4)),
+            (EncoderClassifier, (4,), (2, 4)),
+        ):
+            model = kind(config(positional=positional), *rest).to("meta")
+            assert model(words).shape == model(words, mask).shape == shape
+        model = Transformer(config(positional=positional)).to("meta")
+        assert model(words, words[:, :3], mask).shape == (2, 3, V)
 
     def test_a_language_model_compiles_into_one_graph(self):
         torch.compiler.reset()  # what other tests compiled counts against a limit
