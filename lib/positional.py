@@ -2,8 +2,8 @@
 
 Positions are numbers, and always explicit:
     offset      the L tokens at hand stand at offset … offset + L − 1, after `offset` tokens that a cache already holds
-    positions   or they are given, (L,) or (B, L), as in a left-padded batch, whose sequences start at different columns:
-                `positions_from_padding` finds them
+    positions   or they are given, (L,), (1, L) or (B, L), as in a left-padded batch, whose sequences start at different
+                columns: `positions_from_padding` finds them
 Rotary encodings and ALiBi see only how far apart two tokens stand. Padding on the left shifts both, so they need neither.
 
 What is not learned is derived from Python numbers, in float64, and used in float32 (float64 beside float64 inputs). It is
@@ -13,12 +13,13 @@ neither a parameter nor a buffer: a state dict does not hold it, and `.to(torch.
 Shapes: B sequences, H heads, L queries or tokens, S keys; d_model the width of a token, d_head the width of a head.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# (width, base, length, dtype, device) -> cosines and sines. Lengths are powers of two, so that a growing sequence asks for few.
-_tables: dict[tuple, tuple[Tensor, Tensor]] = {}
+_tables: dict[tuple, Tensor] = {}  # what `_kept` has made
 
 
 def positions_from_padding(mask: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ class SinusoidalEncoding(nn.Module):
 
     def forward(self, x: Tensor, *, offset: int = 0, positions: Tensor | None = None) -> Tensor:
         """x (B, L, d_model) -> x + encoding of its positions, in the dtype of x."""
-        _check_last("d_model", self.d_model, x)
+        _check_input("d_model", self.d_model, x, positions, axes=3)
         table = self.table(x.size(-2), offset=offset, positions=positions, dtype=_wide(x), device=x.device)
         return (x + table).to(x.dtype)
 
@@ -110,13 +111,13 @@ class LearnedEncoding(nn.Module):
         Raises:
             ValueError: a position past the table, naming both lengths.
         """
-        _check_last("d_model", self.weight.size(1), x)
+        _check_input("d_model", self.weight.size(1), x, positions, axes=3)
         L = x.size(-2)
         if positions is None:
             self._check_reach(offset, offset + L - 1, L)
             return x + self.weight[offset : offset + L]
         _check_positions(positions, L)
-        if positions.numel() and not torch.compiler.is_compiling():  # a look at the values would break the graph
+        if positions.numel() and not (positions.is_meta or torch.compiler.is_compiling()):  # a look would break its graph
             self._check_reach(int(positions.min()), int(positions.max()), L)
         return x + F.embedding(positions, self.weight)
 
@@ -126,10 +127,10 @@ class LearnedEncoding(nn.Module):
         Raises:
             ValueError: a length below 1.
         """
-        new = LearnedEncoding(new_length, self.weight.size(1)).to(self.weight)
-        with torch.no_grad():
-            columns = self.weight.T[None]  # (1, d_model, max_len)
-            new.weight.copy_(F.interpolate(columns, new_length, mode="linear", align_corners=True)[0].T)
+        with torch.device("meta"):  # nothing is drawn
+            new = LearnedEncoding(new_length, self.weight.size(1)).train(self.training)
+        columns = F.interpolate(self.weight.detach().T[None], new_length, mode="linear", align_corners=True)  # (1, d_model, …)
+        new.weight = nn.Parameter(columns[0].T.contiguous(), self.weight.requires_grad)
         return new
 
     def _check_reach(self, first: int, last: int, L: int) -> None:
@@ -172,8 +173,8 @@ class RotaryEncoding(nn.Module):
 
     def forward(self, x: Tensor, *, offset: int = 0, positions: Tensor | None = None) -> Tensor:
         """Queries or keys x (B, H, L, d_head) -> the same, turned, in the dtype of x."""
-        _check_last("d_head", self.d_head, x)
-        cos, sin = self.cos_sin(x.size(-2), offset=offset, positions=positions, dtype=_wide(x), device=x.device)
+        _check_input("d_head", self.d_head, x, positions, axes=4)
+        cos, sin = _cos_sin(self.d_head, self.base, x.size(-2), offset, positions, _wide(x), x.device)
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]  # (B, L, d/2) -> (B, 1, L, d/2): the same for every head
         a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else x.chunk(2, dim=-1)
@@ -183,7 +184,8 @@ class RotaryEncoding(nn.Module):
 
     def cos_sin(self, L: int, *, offset: int = 0, positions: Tensor | None = None, dtype=torch.float32, device=None):
         """Cosines and sines of the angles, each (L, d_head / 2), or (B, L, d_head / 2) where `positions` differ by sequence."""
-        return _cos_sin(self.d_head, self.base, L, offset, positions, dtype, device)
+        tables = _cos_sin(self.d_head, self.base, L, offset, positions, dtype, device)
+        return tuple(x.clone() for x in tables)  # what is kept belongs to every encoding
 
     def extra_repr(self) -> str:
         """What a printed model says of it."""
@@ -193,22 +195,25 @@ class RotaryEncoding(nn.Module):
 def half_split_order(d_head: int, *, device=None) -> Tensor:
     """The permutation between the two layouts of rotary pairs: `x[..., order]` is half-split where x is interleaved.
 
-    It fits the rows of a projection too: `weight.unflatten(0, (H, d_head))[:, order].flatten(0, 1)`. `order.argsort()` leads
-    back.
+    It fits rows of a projection too: `weight.unflatten(0, (H, d_head))[:, order].flatten(0, 1)`; `order.argsort()` leads back.
 
     Returns:
         (d_head,) integers: 0, 2, 4, …, 1, 3, 5, …
+
+    Raises:
+        ValueError: an odd width or one below 2.
     """
+    RotaryEncoding(d_head)  # refuses a width that is not made of pairs
     return torch.arange(d_head, device=device).view(-1, 2).T.flatten()
 
 
-def alibi_slopes(num_heads: int, *, device=None) -> Tensor:
+def alibi_slopes(num_heads: int, *, dtype=torch.float32, device=None) -> Tensor:
     """How fast each head's scores fall with distance: 2^(−8/H), 2^(−16/H), … for H heads, a power of two.
 
     Any other number takes those of the power of two below, and then every other one of the power of two above.
 
     Returns:
-        (num_heads,) float32.
+        (num_heads,) of the dtype.
 
     Raises:
         ValueError: fewer than 1 head.
@@ -216,16 +221,14 @@ def alibi_slopes(num_heads: int, *, device=None) -> Tensor:
     Source: Press et al. 2022, "Train Short, Test Long", section 3; other numbers of heads as in the authors' code.
     """
     _check_width("num_heads", num_heads)
-
-    def geometric(heads: int) -> list[float]:
-        return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
-
     below = 1 << (num_heads.bit_length() - 1)
-    slopes = geometric(below) + geometric(2 * below)[::2][: num_heads - below]
-    return torch.tensor(slopes, dtype=torch.float32, device=device)
+    parts = [(i + 1) / below for i in range(below)] + [(i + 0.5) / below for i in range(num_heads - below)]
+    return torch.tensor([2 ** (-8 * part) for part in parts], dtype=dtype, device=device)
 
 
-def alibi_bias(num_heads: int, L: int, S: int | None = None, *, offset: int | None = None, device=None) -> Tensor:
+def alibi_bias(
+    num_heads: int, L: int, S: int | None = None, *, offset: int | None = None, dtype=torch.float32, device=None
+) -> Tensor:
     """ALiBi as the float mask that it is: −slope · distance, added to the scores. Position is seen in nothing else.
 
     Args:
@@ -233,18 +236,25 @@ def alibi_bias(num_heads: int, L: int, S: int | None = None, *, offset: int | No
         L: number of queries.
         S: number of keys; L when not given.
         offset: position of the first query among the keys; S − L when not given, as in `masks.causal`.
+        dtype: float64 beside queries in float64, float32 beside all others.
 
     Returns:
-        (1, H, L, S) float32, 0 where a query meets its own position and falling on either side. It forbids nothing: join it
-        with `masks.causal` for a model that may not look ahead.
+        (1, H, L, S) of the dtype, 0 where a query meets its own position and falling on either side. It forbids nothing: join
+        it with `masks.causal` for a model that may not look ahead.
+
+    Raises:
+        ValueError: fewer than 1 head, a length below 0.
 
     Source: Press et al. 2022, "Train Short, Test Long", section 3.
     """
     S = L if S is None else S
+    if L < 0 or S < 0:
+        raise ValueError(f"L and S are numbers of positions, at least 0, got {L} and {S}.")
     offset = S - L if offset is None else offset
     queries = torch.arange(offset, offset + L, device=device)
     distance = (queries[:, None] - torch.arange(S, device=device)).abs()  # (L, S)
-    return alibi_slopes(num_heads, device=device)[None, :, None, None] * -distance
+    # A tensor made of Python's numbers has to wait for a GPU to copy them: once, and not at each call.
+    return _kept(alibi_slopes, device, num_heads, dtype=dtype)[None, :, None, None] * -distance
 
 
 def _cos_sin(width, base, L, offset, positions, dtype, device) -> tuple[Tensor, Tensor]:
@@ -254,20 +264,29 @@ def _cos_sin(width, base, L, offset, positions, dtype, device) -> tuple[Tensor, 
         return _turn(positions if device is None else positions.to(device), width, base, dtype)
     if offset < 0:
         raise ValueError(f"offset is the number of tokens that went before, at least 0, got {offset}.")
-    device = torch.get_default_device() if device is None else torch.device(device)
-    if torch.compiler.is_compiling():  # the compiler folds the table into its graph; a memory outside of it would break that
+    if torch.compiler.is_compiling():  # no more than is asked for
         return _turn(torch.arange(offset, offset + L, device=device), width, base, dtype)
-    length = max(64, 1 << (offset + L - 1).bit_length())
-    key = (width, base, length, dtype, device)
+    length = max(64, 1 << (offset + L - 1).bit_length())  # a power of two, so that a growing sequence asks for few
+    return _kept(_table, device, length, width, base, dtype=dtype)[:, offset : offset + L].unbind()
+
+
+def _kept(make: Callable[..., Tensor], device, *args, dtype: torch.dtype) -> Tensor:
+    """What `make` gives, made once for the same arguments and shared: nothing to hand out."""
+    device = torch.get_default_device() if device is None else torch.device(device)
+    if torch.compiler.is_compiling():  # the compiler folds it into its graph; a memory outside of it would break that
+        return make(*args, dtype=dtype, device=device)
+    key = (make, *args, dtype, device)
     if key not in _tables:
-        # A table born in inference mode could not be saved for a later backward pass.
-        with torch.inference_mode(False):
-            cos, sin = (x.to(device) for x in _turn(torch.arange(length, device="cpu"), width, base, dtype))
-        if type(cos) is not Tensor:  # a stand-in without numbers (FakeTensor): not for anyone else
-            return cos[offset : offset + L], sin[offset : offset + L]
-        _tables[key] = cos, sin
-    cos, sin = _tables[key]
-    return cos[offset : offset + L], sin[offset : offset + L]
+        with torch.inference_mode(False):  # what is born in inference mode could not be saved for a later backward pass
+            made = make(*args, dtype=dtype, device=device)
+        if type(made) is not Tensor:  # a stand-in without numbers (FakeTensor): not for anyone else
+            return made
+        _tables[key] = made
+    return _tables[key]
+
+
+def _table(length: int, width: int, base: float, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.stack(_turn(torch.arange(length, device="cpu"), width, base, dtype)).to(device)
 
 
 def _turn(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -288,9 +307,12 @@ def _check_width(name: str, width: int, base: float = 1.0) -> None:
         raise ValueError(f"base is a positive number, got {base}.")
 
 
-def _check_last(name: str, width: int, x: Tensor) -> None:
-    if x.dim() < 2 or x.size(-1) != width:
-        raise ValueError(f"x must end with (L, {name} = {width}), got shape {tuple(x.shape)}.")
+def _check_input(name: str, width: int, x: Tensor, positions: Tensor | None, axes: int) -> None:
+    shape, given = tuple(x.shape), () if positions is None else tuple(positions.shape)
+    if len(shape) < 2 or shape[-1] != width:
+        raise ValueError(f"x must end with (L, {name} = {width}), got shape {shape}.")
+    if len(given) == 2 and (len(shape) != axes or given[0] not in (1, shape[0])):
+        raise ValueError(f"positions (B or 1, L) go with x of {axes} axes, B the first of them, got {given} and x {shape}.")
 
 
 def _check_positions(positions: Tensor, L: int) -> None:

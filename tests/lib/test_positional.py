@@ -92,6 +92,25 @@ class TestLearnedEncoding:
         assert longer.weight.dtype == torch.float64
         assert longer.resized(3).weight.equal(encoding.weight)
 
+    @pytest.mark.parametrize("frozen", [True, False])
+    def test_resized_stays_frozen_and_in_its_mode_and_draws_nothing(self, frozen):
+        encoding, state = LearnedEncoding(3, 4).requires_grad_(not frozen).train(frozen), torch.get_rng_state()
+        longer = encoding.resized(5)
+        assert (longer.weight.requires_grad, longer.training) == (not frozen, frozen)
+        assert (longer.weight.is_leaf, longer.max_len) == (True, 5)
+        assert torch.equal(torch.get_rng_state(), state)
+        with torch.no_grad():
+            encoding.resized(3).weight.zero_()
+        assert encoding.weight.all()  # a copy of its own
+        with pytest.raises(ValueError, match="max_len is at least 1, got 0"):
+            encoding.resized(0)
+
+    def test_positions_without_values_are_not_looked_at(self):
+        encoding = LearnedEncoding(8, 4).to("meta")
+        assert encoding(
+            torch.empty(2, 3, 4, device="meta"), positions=torch.empty(2, 3, dtype=torch.long, device="meta")
+        ).is_meta
+
     def test_starts_at_the_size_of_a_sinusoid(self):
         learned, fixed = LearnedEncoding(256, 64).weight, SinusoidalEncoding(64).table(256)
         assert learned.square().mean().item() == pytest.approx(fixed.square().mean().item(), rel=0.05)
@@ -146,6 +165,14 @@ class TestRotaryEncoding:
         with pytest.raises(ValueError, match="d_head is even, got 7"):
             RotaryEncoding(7)
 
+    @pytest.mark.parametrize("where", [{}, {"offset": 3}, {"positions": torch.arange(3)}], ids=str)
+    def test_cosines_handed_out_are_not_those_in_use(self, where):
+        rotary, x = RotaryEncoding(4), torch.randn(1, 1, 3, 4)
+        before = rotary(x, **where)
+        for table in rotary.cos_sin(3, **where):
+            table.zero_()
+        assert torch.equal(rotary(x, **where), before)
+
 
 class TestAlibi:
     # https://github.com/lucidrains/x-transformers/issues/298 (and 153, 85), https://github.com/ml-explore/mlx/issues/343
@@ -172,6 +199,28 @@ class TestAlibi:
         start = S - L if offset is None else offset
         expected = [[[-slope * abs(start + i - j) for j in range(S)] for i in range(L)] for slope in slopes]
         assert_close(bias, torch.tensor([expected]), 1e-6)
+
+    @pytest.mark.parametrize("num_heads", [1, 6, 12])
+    def test_in_float64_it_is_exact_far_away(self, num_heads, device):
+        bias = alibi_bias(num_heads, 1, 1001, dtype=torch.float64, device=device)
+        below = 2 ** int(math.log2(num_heads))
+        slopes = [2 ** (-8 * (i + 1) / below) for i in range(below)]
+        slopes += [2 ** (-8 * (2 * i + 1) / (2 * below)) for i in range(num_heads - below)]
+        assert bias[0, :, 0, 0].tolist() == [-1000 * slope for slope in slopes]
+
+    def test_slopes_handed_out_are_not_those_in_use(self, device):
+        before = alibi_bias(4, 3, device=device)
+        alibi_slopes(4, device=device).zero_()
+        before.clone().zero_()
+        assert torch.equal(alibi_bias(4, 3, device=device), before)
+
+    def test_slopes_are_copied_to_the_device_once(self, monkeypatch):
+        monkeypatch.setattr(positional, "_tables", {})
+        made, tensor = [], torch.tensor
+        monkeypatch.setattr(torch, "tensor", lambda *args, **options: made.append(1) or tensor(*args, **options))
+        for L in range(1, 5):
+            alibi_bias(4, L)
+        assert len(made) == 1
 
 
 class TestPositions:
@@ -205,6 +254,17 @@ class TestPositions:
         assert positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 0, 0, 1, 2], [0, 0, 0, 0, 0]]
         assert torch.equal(positions_from_padding(masks.padding([5])), torch.arange(5)[None])
 
+    # Each would broadcast: to an output of another shape, or over the heads.
+    @pytest.mark.parametrize("encoding", ENCODINGS, ids=repr)
+    def test_positions_of_another_batch_are_refused(self, encoding):
+        x = torch.randn(2, 1, 3, 6)
+        x = x if isinstance(encoding, RotaryEncoding) else x[:, 0]
+        one = torch.arange(3)[None]
+        assert torch.equal(encoding(x, positions=one), encoding(x))
+        for wrong, batch in ((x[:1], 3), (x, 3), (x[:1], 2), (x[:0], 2), (x[0], 1), (x[0], 2), (x[None], 2)):
+            with pytest.raises(ValueError, match=r"positions \(B or 1, L\) go with x of (3|4) axes"):
+                encoding(wrong, positions=one.expand(batch, 3))
+
     @pytest.mark.parametrize("mask", [torch.ones(2, 3), torch.ones(3, 3).bool(), torch.ones(2, 1, 1, 3)])
     def test_what_is_no_padding_mask_is_an_error(self, mask):
         with pytest.raises(ValueError, match=r"boolean of shape \(B, 1, 1, S\)"):
@@ -217,6 +277,10 @@ class TestPositions:
             (lambda: SinusoidalEncoding(4, base=0), "base is a positive number, got 0"),
             (lambda: LearnedEncoding(0, 4), "max_len is at least 1, got 0"),
             (lambda: alibi_slopes(0), "num_heads is at least 1, got 0"),
+            (lambda: alibi_bias(2, -1), "at least 0, got -1 and -1"),
+            (lambda: alibi_bias(2, 3, -4), "at least 0, got 3 and -4"),
+            (lambda: half_split_order(5), "d_head is even, got 5"),
+            (lambda: half_split_order(0), "d_head is at least 1, got 0"),
             (lambda: SinusoidalEncoding(4)(torch.randn(2, 3, 5)), r"\(L, d_model = 4\), got shape \(2, 3, 5\)"),
             (lambda: RotaryEncoding(4)(torch.randn(2, 1, 3, 6)), r"\(L, d_head = 4\), got shape \(2, 1, 3, 6\)"),
             (lambda: RotaryEncoding(4)(torch.randn(2, 1, 3, 4), offset=-1), "at least 0, got -1"),
