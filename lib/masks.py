@@ -167,11 +167,15 @@ def combine(*masks: Tensor | None) -> Tensor | None:
 
     Returns:
         Boolean if all are boolean, else float with −inf where a boolean mask forbids; None if there is no mask at all.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor float.
     """
     joined = None
     for mask in masks:
         if mask is None:
             continue
+        _check_kind(mask)
         if joined is None:
             joined = mask
         elif joined.dtype == torch.bool and mask.dtype == torch.bool:
@@ -186,7 +190,12 @@ def combine(*masks: Tensor | None) -> Tensor | None:
 
 
 def empty_rows(mask: Tensor) -> Tensor:
-    """Which queries have nothing to attend to: (…, L, 1) boolean, True = no key is allowed."""
+    """Which queries have nothing to attend to: (…, L, 1) boolean, True = no key is allowed.
+
+    Raises:
+        TypeError: a mask that is neither boolean nor float.
+    """
+    _check_kind(mask)
     allowed = mask if mask.dtype == torch.bool else mask != -torch.inf
     return ~allowed.any(dim=-1, keepdim=True)
 
@@ -202,13 +211,7 @@ def check(mask: Tensor, scores_shape: Sequence[int]) -> None:
         TypeError: neither boolean nor float.
         ValueError: a number of axes other than 2 or that of the scores, or sizes that do not fit.
     """
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"a mask is a tensor, got {type(mask).__name__}.")
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise TypeError(
-            f"a mask is boolean (True = may attend) or float (added to the scores), got {mask.dtype}. "
-            "If 1 means 'may attend' in yours, pass mask.bool()."
-        )
+    _check_kind(mask)
     scores_shape, shape = tuple(scores_shape), tuple(mask.shape)
     if len(shape) == 3 and len(scores_shape) == 4:
         raise ValueError(
@@ -235,8 +238,10 @@ def draw(mask: Tensor) -> str:
         mask: (L, S), or with leading axes of size 1; boolean or float.
 
     Raises:
+        TypeError: a mask that is neither boolean nor float.
         ValueError: more than one mask, since a drawing shows one: index it first, `draw(mask[0, 0])`.
     """
+    _check_kind(mask)
     shape = tuple(mask.shape)
     if mask.dim() < 2 or any(size != 1 for size in shape[:-2]):
         raise ValueError(f"draw shows one mask of shape (L, S), got {shape}. Index the leading axes first: mask[0, 0].")
@@ -252,6 +257,16 @@ def draw(mask: Tensor) -> str:
 def _distance(L: int, S: int, offset: int, device) -> Tensor:
     """(L, S) integers: how far key j lies behind query i; negative in the future. Query i stands at `offset + i`."""
     return torch.arange(offset, offset + L, device=device)[:, None] - torch.arange(S, device=device)
+
+
+def _check_kind(mask: Tensor) -> None:
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"a mask is a tensor, got {type(mask).__name__}.")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"a mask is boolean (True = may attend) or float (added to the scores), got {mask.dtype}. "
+            "If 1 means 'may attend' in yours, pass mask.bool()."
+        )
 
 
 def _check_lengths(**lengths: int) -> None:

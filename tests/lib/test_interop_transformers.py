@@ -100,6 +100,12 @@ class TestTheFunction:
         with pytest.raises(ValueError, match=message):
             attention_forward(Layer(), *random_inputs(torch.float64), None, **options)
 
+    @pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
+    def test_a_mask_of_zeros_and_ones_is_not_taken_for_a_bias(self, biased):
+        bias = torch.zeros(1, 2, 5, 5, dtype=torch.float64) if biased else None
+        with pytest.raises(TypeError, match=r"got torch.int64.*mask\.bool\(\)"):
+            attention_forward(Layer(), *random_inputs(torch.float64), torch.ones(2, 1, 1, 5).long(), position_bias=bias)
+
     def test_what_has_no_say_changes_nothing(self):
         inputs = random_inputs(torch.float64)
         expected, _ = attention_forward(Layer(), *inputs, None)

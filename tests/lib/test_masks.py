@@ -221,6 +221,12 @@ ERRORS = {
     "a drawing of a row": (lambda: masks.draw(torch.ones(3) > 0), ValueError, r"shape \(L, S\), got \(3,\)"),
     "3 axes": (lambda: masks.check(torch.ones(2, 5, 5) > 0, (2, 2, 5, 5)), ValueError, r"\(2, 5, 5\).*mask\[:, None\]"),
     "integers": (lambda: masks.check(torch.ones(5, 5).int(), (1, 1, 5, 5)), TypeError, r"torch.int32.*mask\.bool\(\)"),
+    "integers alone": (lambda: masks.combine(torch.ones(5, 5).int()), TypeError, r"torch.int32.*mask\.bool\(\)"),
+    "integers beside floats": (lambda: masks.combine(torch.zeros(5, 5), torch.ones(5, 5).long()), TypeError, "torch.int64"),
+    "integers beside booleans": (lambda: masks.combine(masks.causal(5), torch.ones(5, 5).byte()), TypeError, "torch.uint8"),
+    "no tensor": (lambda: masks.combine(masks.causal(1), [[True]]), TypeError, "a mask is a tensor, got list"),
+    "a drawing of integers": (lambda: masks.draw(torch.ones(5, 5).int()), TypeError, "torch.int32"),
+    "empty rows of integers": (lambda: masks.empty_rows(torch.zeros(5, 5).int()), TypeError, "torch.int32"),
     "another size": (lambda: masks.check(torch.ones(5, 4) > 0, (1, 1, 5, 5)), ValueError, r"\(5, 4\).*\(1, 1, 5, 5\)"),
 }
 
