@@ -55,10 +55,17 @@ def key_mask(attn_mask: Tensor | None, scores_shape: tuple[int, ...], what: str)
 
 
 def positive(**sizes: int) -> None:
-    """Refuse a size below 1, by name."""
+    """Refuse a size that is no whole number or below 1, by name."""
     for name, size in sizes.items():
+        if not hasattr(size, "__index__"):
+            raise TypeError(f"{name} must be a whole number, got {size!r}.")
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}.")
+
+
+def fitted(size: int, L: int) -> int:
+    """The size of a part, cut to that of the sequence: what lies beyond would be padding, and cost as much as a token."""
+    return size if size <= L else max(L, 1)
 
 
 def pad(x: Tensor, multiple: int, fill: float = 0.0, dim: int = -2) -> Tensor:

@@ -4,6 +4,11 @@
 
 The two sums over j are the state. Here they stand side by side in one tensor, (B, H, features, d_v + 1): a value with a 1
 appended gives the denominator as its last entry. The state is kept in float32 at least, since it grows with the length.
+
+Features may be tiny, as e^x is. A factor common to all features of a query, or without causality to those of all keys, stands
+above and below the line: it is divided out, so that their products stay in range. What is left is the range of a feature itself
+(with causality, of a key's times a value). Float32 loses the digits of e^x below x = −87 and all of it below −104: a query or
+key whose every number lies there has no say. Where that happens, use float64.
 """
 
 import math
@@ -13,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lib.efficient._inputs import key_mask, pad, positive
-from lib.inputs import autocast_inputs, check_inputs
+from lib.efficient._inputs import fitted, key_mask, pad, positive
+from lib.inputs import autocast_inputs, check_inputs, without_autocast
 
 FeatureMap = Callable[[Tensor], Tensor]
 FORMS = ("chunked", "parallel", "recurrent")
@@ -30,11 +35,46 @@ def relu_features(x: Tensor) -> Tensor:
     return F.relu(x)
 
 
-def random_features(d_k: int, num_features: int, *, generator: torch.Generator | None = None) -> FeatureMap:
+class RandomFeatures:
+    """The feature map that `random_features` draws: φ(x) = exp(ω·y − |y|²/2) / √m with y = x / d_k^¼.
+
+    Args:
+        directions: the m vectors ω, (m, d_k), float64, on the CPU.
+    """
+
+    def __init__(self, directions: Tensor):
+        self.directions = directions
+        self._copies: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def exponents(self, x: Tensor) -> Tensor:
+        """log(φ(x) √m), from (…, d_k) to (…, m): `linear_attention` divides out common factors before they leave the range."""
+        y = x / self.directions.size(1) ** 0.25
+        return y @ self._directions(y).T - y.square().sum(dim=-1, keepdim=True) / 2
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """φ, from (…, d_k) to (…, m)."""
+        return self.exponents(x).exp() / math.sqrt(len(self.directions))
+
+    def _directions(self, like: Tensor) -> Tensor:
+        """Copied once for each dtype and device."""
+        if torch.compiler.is_compiling():
+            return self.directions.to(like)
+        key = like.dtype, like.device
+        if key not in self._copies:
+            with torch.inference_mode(False):  # else no later backward pass could use it
+                self._copies[key] = self.directions.to(*key[::-1])
+        return self._copies[key]
+
+    def __getstate__(self) -> dict:
+        return {"directions": self.directions, "_copies": {}}
+
+
+def random_features(d_k: int, num_features: int, *, generator: torch.Generator | None = None) -> RandomFeatures:
     """A feature map whose products estimate, without bias, the weights of softmax attention before they are normalized.
 
     φ(x) = exp(ω·y − |y|²/2) / √m with y = x / d_k^¼, for m vectors ω drawn from N(0, I). The error falls as 1/√m, and grows
-    exponentially with the length of queries and keys.
+    exponentially with the length of queries and keys. With causality, where keys are not scaled, their features of about
+    exp(−|k|² / 2√d_k) leave the range of float32 from |k|² = 170 √d_k on.
 
     Args:
         d_k: width of queries and keys.
@@ -47,14 +87,7 @@ def random_features(d_k: int, num_features: int, *, generator: torch.Generator |
     Source: Choromanski et al. 2021, "Rethinking Attention with Performers", lemma 1.
     """
     positive(d_k=d_k, num_features=num_features)
-    directions = torch.randn(num_features, d_k, generator=generator, dtype=torch.float64)
-
-    def features(x: Tensor) -> Tensor:
-        y = x / d_k**0.25
-        exponent = y @ directions.to(y).T - y.square().sum(dim=-1, keepdim=True) / 2
-        return exponent.exp() / math.sqrt(num_features)
-
-    return features
+    return RandomFeatures(torch.randn(num_features, d_k, generator=generator, dtype=torch.float64, device="cpu"))
 
 
 def linear_attention(
@@ -88,7 +121,8 @@ def linear_attention(
         (B, H, L, d_v) in the dtype of the query. A row whose weights are all 0 is 0.
 
     Raises:
-        TypeError: inputs that are not floating point or differ in dtype; a mask that is not boolean.
+        TypeError: inputs that are not floating point or differ in dtype; a mask that is not boolean; a chunk that is no whole
+            number.
         ValueError: shapes that do not fit; a mask with a row for each query; causal with L ≠ S; an unknown form; a chunk
             below 1.
 
@@ -99,20 +133,20 @@ def linear_attention(
         raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}.")
     positive(chunk_size=chunk_size)
     dtype = autocast_inputs(query)[0].dtype
-    query, key, value = _features(query, key, value, attn_mask, enable_gqa, feature_map)
+    query, key, value = _features(query, key, value, attn_mask, enable_gqa, feature_map, is_causal)
     L, S = query.size(-2), key.size(-2)
     if is_causal and L != S:
         raise ValueError(
             f"causal linear attention needs a key for each query, got {L} queries and {S} keys. "
             "To go on from a state use linear_attention_step."
         )
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         if not is_causal:
             sums = query @ (key.transpose(-2, -1) @ value)
         elif form == "parallel":
             sums = (query @ key.transpose(-2, -1)).tril() @ value
         elif form == "chunked":
-            sums = _chunked(query, key, value, chunk_size)
+            sums = _chunked(query, key, value, fitted(chunk_size, L))
         else:
             sums = _recurrent(query, key, value)
         return _normalize(sums).to(dtype)
@@ -144,11 +178,11 @@ def linear_attention_step(
     if query.size(-2) != 1 or key.size(-2) != 1:
         raise ValueError(f"a step takes one token, got {query.size(-2)} queries and {key.size(-2)} keys. Use linear_attention.")
     dtype = autocast_inputs(query)[0].dtype
-    query, key, value = _features(query, key, value, None, enable_gqa, feature_map)
+    query, key, value = _features(query, key, value, None, enable_gqa, feature_map, is_causal=True)
     shape = (*query.shape[:-2], query.size(-1), value.size(-1))
     if state is not None and state.shape != shape:
         raise ValueError(f"the state must be (B, H, features, d_v + 1) = {tuple(shape)}, got {tuple(state.shape)}.")
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device):
         added = key.transpose(-2, -1) @ value  # an outer product, (features, 1) @ (1, d_v + 1)
         state = added if state is None else state + added
         return _normalize(query @ state).to(dtype), state
@@ -180,8 +214,11 @@ def _normalize(sums: Tensor) -> Tensor:
     return values / weight.masked_fill(weight == 0.0, 1.0)
 
 
-def _features(query, key, value, attn_mask, enable_gqa, feature_map) -> tuple[Tensor, Tensor, Tensor]:
-    """φ(query), φ(key) and the value with a 1 appended, all of H heads, in float32 at least; masked keys have no features."""
+def _features(query, key, value, attn_mask, enable_gqa, feature_map, is_causal) -> tuple[Tensor, Tensor, Tensor]:
+    """φ(query), φ(key) and the value with a 1 appended, all of H heads, in float32 at least; masked keys have no features.
+
+    Those of each query are divided by their sum, and so are those of all keys, unless a query sees only some. Both cancel.
+    """
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"linear attention takes (B, H, L, d), four axes, got {shapes}.")
@@ -194,8 +231,26 @@ def _features(query, key, value, attn_mask, enable_gqa, feature_map) -> tuple[Te
         key, value = (x.repeat_interleave(query.size(1) // x.size(1), dim=1) for x in (key, value))
     wide = torch.promote_types(query.dtype, torch.float32)
     query, key, value = (x.to(wide).expand(*scores_shape[:2], -1, -1) for x in (query, key, value))
-    with torch.autocast(query.device.type, enabled=False):
-        query, key = feature_map(query), feature_map(key)
-    if mask is not None:
-        key = key.masked_fill(~mask.transpose(-2, -1), 0.0)
+    hidden = None if mask is None else ~mask.transpose(-2, -1)  # (B or 1, H or 1, S, 1)
+    with without_autocast(query.device):
+        query = _divided(query, None, feature_map, (-1,))
+        if not is_causal:
+            key = _divided(key, hidden, feature_map, (-2, -1))
+        else:
+            key = feature_map(key)
+            key = key if hidden is None else key.masked_fill(hidden, 0.0)
     return query, key, F.pad(value, (0, 1), value=1.0)
+
+
+def _divided(x: Tensor, hidden: Tensor | None, feature_map: FeatureMap, dim: tuple[int, ...]) -> Tensor:
+    """Features over their sum along some axes. The sum is a constant here: it cancels, and with it its gradient."""
+    exponents = getattr(feature_map, "exponents", None)
+    features = feature_map(x) if exponents is None else exponents(x)
+    if hidden is not None:
+        features = features.masked_fill(hidden, 0.0 if exponents is None else -torch.inf)
+    limits = torch.finfo(features.dtype)
+    if exponents is not None:
+        return (features - features.detach().logsumexp(dim, keepdim=True).clamp(min=limits.min)).exp()
+    total = features.detach().abs().sum(dim, keepdim=True)
+    # Not by the last tiny numbers, since a gradient is divided as well, and needs room.
+    return features / total.clamp(min=1024 * limits.tiny).masked_fill(total == 0.0, 1.0)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from lib import masks
 from lib.attention import scaled_dot_product_attention
-from lib.efficient._inputs import check, pad, pad_mask, positive
+from lib.efficient._inputs import check, fitted, pad, pad_mask, positive
 
 
 def segmented_attention(
@@ -53,8 +53,9 @@ def segmented_attention(
         (B, H, L, d_v). A row without an allowed key is 0.
 
     Raises:
-        TypeError, ValueError: all that `scaled_dot_product_attention` raises; a segment below 1; a key for each query is
-            needed; a mask that is not boolean, differs between heads, or has a row for each query; probes of another shape.
+        TypeError, ValueError: all that `scaled_dot_product_attention` raises; a segment that is no whole number or below 1; a
+            key for each query is needed; a mask that is not boolean, differs between heads, or has a row for each query; probes
+            of another shape.
 
     Source: after Rae et al. 2020, "Compressive Transformers", section 3.2 (pooled memories), with every other segment kept; the
         weight of a summary follows from the softmax of equal keys.
@@ -63,6 +64,7 @@ def segmented_attention(
     positive(segment=segment)
     _check_mask(attn_mask)
     (B, _, L, _), d_k = query.shape, key.size(-1)
+    segment = fitted(segment, L)
     probes = key.new_zeros(1, 1, d_k) if probes is None else _check_probes(probes, key)
 
     q, k, v = (_segments(x, segment) for x in (query, key, value))  # (B·n, H, segment, d)

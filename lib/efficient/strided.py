@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from lib.attention import scaled_dot_product_attention
-from lib.efficient._inputs import check, pad, pad_mask, positive
+from lib.efficient._inputs import check, fitted, pad, pad_mask, positive
 
 
 def strided_attention(
@@ -43,14 +43,15 @@ def strided_attention(
         (B, H, L, d_v). A row without an allowed key is 0.
 
     Raises:
-        TypeError, ValueError: all that `scaled_dot_product_attention` raises; a stride below 1; a key for each query is needed;
-            a mask with a row for each query.
+        TypeError, ValueError: all that `scaled_dot_product_attention` raises; a stride that is no whole number or below 1; a
+            key for each query is needed; a mask with a row for each query.
 
     Source: Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section 4.3.
     """
     attn_mask = check(query, key, value, attn_mask, enable_gqa, "strided attention")
     positive(stride=stride)
     B, _, L, _ = query.shape
+    stride = fitted(stride, L)  # a longer one leads no further
     if attn_mask is not None or not is_causal:  # a causal query never sees the padding, which lies in its future
         attn_mask = pad_mask(attn_mask, L, stride, query.device)
     if attn_mask is not None:

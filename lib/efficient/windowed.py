@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lib import masks
 from lib.attention import scaled_dot_product_attention
-from lib.efficient._inputs import check
+from lib.efficient._inputs import check, positive
 
 
 def windowed_attention(
@@ -46,12 +46,13 @@ def windowed_attention(
         (B, H, L, d_v). A row without an allowed key is 0.
 
     Raises:
-        TypeError, ValueError: all that `scaled_dot_product_attention` and `masks.sliding_window` raise; a key for each query is
-            needed; a mask with a row for each query.
+        TypeError, ValueError: all that `scaled_dot_product_attention` and `masks.sliding_window` raise; a window that is no
+            whole number; a key for each query is needed; a mask with a row for each query.
 
     Source: Beltagy et al. 2020, "Longformer", section 3.1.
     """
     attn_mask = check(query, key, value, attn_mask, enable_gqa, "windowed attention")
+    positive(window=window)
     masks.sliding_window(0, window, is_causal)  # refuses a window that it could not draw
     L = query.size(-2)
     left, right = (window - 1, 0) if is_causal else (window // 2, window // 2)

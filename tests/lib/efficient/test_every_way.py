@@ -66,6 +66,47 @@ def test_no_sequence_no_token_and_a_single_token(attend, shape, is_causal):
         assert_close(output, inputs[2])  # its own value
 
 
+# Parts of 10⁹ tokens would not fit into any memory if they were filled up.
+@pytest.mark.parametrize(
+    ("attend", "size"),
+    [(windowed_attention, "window"), (strided_attention, "stride"), (segmented_attention, "segment")]
+    + [(partial(linear_attention, form=form), "chunk_size") for form in ("chunked", "recurrent")],
+    ids=["windowed", "strided", "segmented", "chunked", "recurrent"],
+)
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("L", [0, 1, 7])
+def test_parts_longer_than_the_sequence_are_as_long_as_it(attend, size, is_causal, L):
+    inputs = random_inputs(L=L)
+    mask = torch.rand(2, 1, 1, L) < 0.7
+    for options in ({}, {"attn_mask": mask}):
+        expected, output = (
+            with_gradients(partial(attend, **options, is_causal=is_causal, **{size: n}), inputs) for n in (2 * L + 1, 10**9 + 1)
+        )
+        for own, other in zip(output, expected, strict=True):
+            assert_close(own, other)
+
+
+@pytest.mark.parametrize(
+    ("attend", "size"),
+    [
+        (windowed_attention, "window"),
+        (strided_attention, "stride"),
+        (segmented_attention, "segment"),
+        (linear_attention, "chunk_size"),
+    ],
+)
+def test_a_size_that_is_no_whole_number_is_refused(attend, size):
+    with pytest.raises(TypeError, match=rf"{size} must be a whole number, got 3\.0"):
+        attend(*random_inputs(), is_causal=True, **{size: 3.0})
+
+
+def test_shapes_come_without_numbers_on_the_meta_device(attend):
+    inputs = random_inputs(device="meta")
+    for mask in (None, torch.ones(2, 1, 1, 90, dtype=torch.bool, device="meta")):
+        output = attend(*inputs, attn_mask=mask, is_causal=True)
+        assert (output.shape, output.is_meta) == ((2, 2, 90, 5), True)
+
+
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_inputs_mask_included_are_left_as_they_were(attend, is_causal):
     inputs = [*random_inputs(), torch.rand(2, 1, 1, 90) < 0.5]

@@ -1,5 +1,7 @@
 """Linear attention: its three forms give one result, that of the O(n²) definition, in every dtype."""
 
+import copy
+import pickle
 from functools import partial
 
 import pytest
@@ -18,7 +20,16 @@ from lib.efficient import (
     relu_features,
 )
 from lib.efficient.linear import FORMS
-from tests.lib.efficient.dense import assert_padding_does_not_show, assert_same, dense, links, on, saved_bytes, sequences
+from tests.lib.efficient.dense import (
+    assert_padding_does_not_show,
+    assert_same,
+    dense,
+    links,
+    on,
+    saved_bytes,
+    sequences,
+    with_gradients,
+)
 from tests.lib.reference import assert_close, furthest
 
 FEATURES = {
@@ -142,6 +153,86 @@ def test_elu_features_keep_their_digits_far_below_zero():
     exact = torch.where(x > 0, x.double() + 1, x.double().exp())
     assert_close(elu_features(x) / exact, torch.ones(5), 1e-6)
     assert furthest(torch.nn.functional.elu(x) + 1, elu_features(x)) < 1e-6
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("dtype", "level"), [(torch.float32, -51.0), (torch.float32, -80.0), (torch.float16, -60.0), (torch.float32, 1e15)], ids=str
+)
+def test_features_whose_products_leave_the_range_keep_their_weights(dtype, level, form, is_causal):
+    """Products of e^−51 and e^−51 are nothing in float32; those of 10¹⁵ and 10¹⁵ and 10¹⁵ are too much for it."""
+    inputs = [torch.randn(1, 2, 9, 4).to(dtype) for _ in range(3)]
+    inputs = [(x + level).to(dtype) if x is not inputs[2] else (x * max(level, 1.0)).to(dtype) for x in inputs]
+    expected = with_gradients(partial(definition, feature_map=elu_features, is_causal=is_causal), [x.double() for x in inputs])
+    output = with_gradients(partial(linear_attention, form=form, is_causal=is_causal, chunk_size=4), inputs)
+    assert expected[0].abs().max() > 0.1
+    for own, exact in zip(output, expected, strict=True):
+        assert_close(own, exact, 20 * torch.finfo(dtype).eps * max(1.0, exact.abs().max().item()))
+
+
+def test_a_step_keeps_weights_whose_products_leave_the_range():
+    inputs = [torch.randn(1, 2, 5, 4) - 60.0, torch.randn(1, 2, 5, 4) - 60.0, torch.randn(1, 2, 5, 3)]
+    state, outputs = None, []
+    for parts in zip(*(x.split(1, dim=2) for x in inputs), strict=True):
+        output, state = linear_attention_step(*parts, state)
+        outputs.append(output)
+    assert_close(torch.cat(outputs, dim=2), definition(*(x.double() for x in inputs), elu_features, is_causal=True), 1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_random_features_of_long_vectors_do_not_vanish(masked):
+    phi = random_features(4, 32, generator=torch.Generator().manual_seed(0))
+    query, key, value = (torch.randn(1, 2, 9, 4, dtype=torch.float64) for _ in range(3))
+    query, key = (35 * x / x.norm(dim=-1, keepdim=True) for x in (query, key))  # |x|² / 2√d_k = 306
+    mask = torch.arange(9) < 5 if masked else None
+    key[:, :, 5:] *= 0.1 if masked else 1.0  # what is hidden is not what the others are measured by
+    mask = None if mask is None else mask[None, None, None]
+    assert not phi(key[:, :, :5].float()).any()
+    expected = with_gradients(partial(definition, feature_map=phi, mask=mask), [query, key, value])
+    output = with_gradients(
+        partial(linear_attention, feature_map=phi, attn_mask=mask), [query.float(), key.float(), value.float()]
+    )
+    assert expected[0].abs().amax(dim=-1).all()
+    for own, exact in zip(output, expected, strict=True):
+        assert_close(own, exact, 1e-3 * max(1.0, exact.abs().max().item()))
+    nobody = linear_attention(query, key, value, feature_map=phi, attn_mask=torch.zeros(1, 9, dtype=torch.bool))
+    assert not nobody.any()
+
+
+def test_rows_without_any_weight_have_finite_gradients_beside_large_keys_too():
+    query, key, value = (torch.full((1, 1, 6, 4), x, requires_grad=True) for x in (-1.0, 1e4, 1e4))
+    output = linear_attention(query, key, value, feature_map=relu_features)
+    output.sum().backward()
+    assert all(x.grad.isfinite().all() for x in (query, key, value))
+
+
+def test_random_features_travel_alone(device):
+    phi, x = random_features(8, 4), torch.randn(2, 8, device=device)
+    expected, small = phi(x), len(pickle.dumps(random_features(8, 4)))
+    for copied in (pickle.loads(pickle.dumps(phi)), copy.deepcopy(phi)):
+        assert torch.equal(copied(x), expected)
+    assert len(pickle.dumps(phi)) == small  # without the copies for devices and dtypes
+
+
+def test_random_features_are_drawn_on_the_cpu_whatever_the_default_device():
+    expected = random_features(8, 4, generator=torch.Generator().manual_seed(3))
+    with torch.device("meta"):
+        phi = random_features(8, 4, generator=torch.Generator("cpu").manual_seed(3))
+    x = torch.randn(2, 8)
+    assert torch.equal(phi(x), expected(x))
+
+
+def test_random_features_are_copied_once_and_serve_training_after_inference():
+    phi, x = random_features(8, 4), torch.randn(2, 8, requires_grad=True)
+    with torch.inference_mode():
+        phi(x)
+    kept = list(phi._copies.values())
+    phi(x).sum().backward()
+    assert [id(y) for y in phi._copies.values()] == [id(y) for y in kept]
+    assert x.grad.isfinite().all()
+    phi(x.double())
+    assert len(phi._copies) == 2
 
 
 def test_random_features_estimate_softmax_attention_better_the_more_there_are():
