@@ -8,8 +8,8 @@
     nn.TransformerDecoder          Stack of DecoderLayers
     nn.Transformer                 nn.ModuleDict of two Stacks, "encoder" and "decoder", as every `Transformer` holds them
 
-`from_torch` and `to_torch` give copies that share no memory with what they were made of. Dtype, device, training mode and which
-weights are frozen come along. What the other side cannot express is an error and never left out in silence.
+`from_torch` and `to_torch` give copies that share no memory with what they were made of. Dtype, device, training mode, frozen
+weights and layers used twice come along. What the other side cannot express is an error and never left out in silence.
 
 The calls still differ, in three things:
     axes        ours are batch first, always; `to_torch` asks which torch's shall be
@@ -46,7 +46,8 @@ def from_torch(module: nn.Module) -> nn.Module:
     Raises:
         TypeError: another module. Subclasses are others: they may compute something else.
         ValueError: what ours does not have, naming it: add_bias_kv, add_zero_attn, kdim ≠ vdim, an activation other than relu
-            and exact gelu, different dropouts behind the sub-layers of one layer.
+            and exact gelu, different dropouts behind the sub-layers of one layer; layers of both kinds in a stack; weights that
+            smaller parts than a layer share.
     """
     return _convert(module, _FROM_TORCH)
 
@@ -65,7 +66,7 @@ def to_torch(module: nn.Module, *, batch_first: bool = True) -> nn.Module:
     Raises:
         TypeError: another module, or a subclass.
         ValueError: what torch's does not have, naming it: rotary encodings, ALiBi, shared key heads, d_k or d_v other than
-            d_model / num_heads, a memory of another width, a gated feed-forward network.
+            d_model / num_heads, a memory of another width, a gated feed-forward network; the last two of `from_torch`.
     """
     return _convert(module, _TO_TORCH, batch_first)
 
@@ -97,11 +98,13 @@ def mask_from_torch(
     if len(shape) not in (2, 3):
         raise ValueError(f"attn_mask must have shape (L, S) or (B · H, L, S), got {shape}.")
     if len(shape) == 3:
-        if not num_heads or shape[0] % num_heads:
+        if num_heads is None or num_heads < 1 or shape[0] % num_heads:
             raise ValueError(f"attn_mask {shape} is (B · H, L, S): num_heads must be given and divide B · H, got {num_heads}.")
-        attn_mask = attn_mask.unflatten(0, (-1, num_heads))  # (B·H, L, S) -> (B, H, L, S)
+        attn_mask = attn_mask.unflatten(0, (shape[0] // num_heads, num_heads))  # (B·H, L, S) -> (B, H, L, S)
     if padding is not None and padding.size(-1) != shape[-1]:
         raise ValueError(f"attn_mask {shape} has {shape[-1]} keys and key_padding_mask {padding.size(-1)}.")
+    if padding is not None and len(shape) == 3 and len(padding) != len(attn_mask):
+        raise ValueError(f"attn_mask {shape} is of {len(attn_mask)} sequences and key_padding_mask of {len(padding)}.")
     return masks.combine(~attn_mask if attn_mask.dtype == torch.bool else attn_mask, padding)
 
 
@@ -198,14 +201,13 @@ def _layer_to_torch(ours: EncoderLayer | DecoderLayer, batch_first: bool) -> nn.
 
 
 def _stack_from_torch(theirs: nn.TransformerEncoder | nn.TransformerDecoder) -> Stack:
-    layers = [from_torch(layer) for layer in theirs.layers]
-    ours = Stack(layers, copy.deepcopy(theirs.norm), is_causal=type(theirs) is nn.TransformerDecoder)
+    ours = Stack(_layers(theirs, from_torch), copy.deepcopy(theirs.norm), is_causal=type(theirs) is nn.TransformerDecoder)
     ours.training = ours.layers.training = theirs.training
     return ours
 
 
 def _stack_to_torch(ours: Stack, batch_first: bool) -> nn.TransformerEncoder | nn.TransformerDecoder:
-    layers = [to_torch(layer, batch_first=batch_first) for layer in ours.layers]
+    layers = _layers(ours, to_torch, batch_first=batch_first)
     if not layers:
         raise ValueError("a Stack without layers is neither an encoder nor a decoder, and torch has a module for each.")
     # Torch's constructors make copies of one layer. Ours come as they are, so they are put in afterwards.
@@ -220,6 +222,14 @@ def _stack_to_torch(ours: Stack, batch_first: bool) -> nn.TransformerEncoder | n
     return theirs
 
 
+def _layers(stack: nn.Module, convert: Callable, **options) -> list[nn.Module]:
+    """Each layer converted once, however often the stack uses it."""
+    converted = {layer: convert(layer, **options) for layer in stack.layers}
+    kinds = sorted({type(layer).__name__ for layer in stack.layers})
+    _refuse(len(kinds) > 1, "a stack", f"layers of different kinds ({', '.join(kinds)})")
+    return [converted[layer] for layer in stack.layers]
+
+
 def _pair_from_torch(theirs: nn.Transformer) -> nn.ModuleDict:
     ours = nn.ModuleDict({name: from_torch(theirs.get_submodule(name)) for name in ("encoder", "decoder")})
     ours.training = theirs.training
@@ -230,6 +240,9 @@ def _pair_to_torch(ours: Transformer | nn.ModuleDict, batch_first: bool) -> nn.T
     if isinstance(ours, nn.ModuleDict) and set(ours) != {"encoder", "decoder"}:
         raise ValueError(f'nn.Transformer is made of an "encoder" and a "decoder", got {", ".join(ours) or "nothing"}.')
     encoder, decoder = (to_torch(part, batch_first=batch_first) for part in (ours.encoder, ours.decoder))
+    kinds = type(encoder).__name__, type(decoder).__name__
+    swapped = kinds != ("TransformerEncoder", "TransformerDecoder")
+    _refuse(swapped, "nn.Transformer", f"an encoder that becomes a {kinds[0]} beside a decoder that becomes a {kinds[1]}")
     attention, stand_in = ours.encoder.layers[0].self_attn, nn.Identity()
     # Torch's constructor would draw new weights for what it is given, so they are put in afterwards.
     theirs = nn.Transformer(
@@ -240,11 +253,8 @@ def _pair_to_torch(ours: Transformer | nn.ModuleDict, batch_first: bool) -> nn.T
 
 
 # Parts of a layer, by torch's names and by ours. Torch has a dropout for each sub-layer, ours one for them all.
-_ENCODER_PARTS = {
-    **{name: name for name in ("self_attn", "norm1", "norm2")},
-    **{name: f"feed_forward.{name}" for name in ("linear1", "dropout", "linear2")},
-    **dict.fromkeys(("dropout1", "dropout2"), "dropout"),
-}
+_ENCODER_PARTS = {name: name for name in ("self_attn", "norm1", "norm2")} | dict.fromkeys(("dropout1", "dropout2"), "dropout")
+_ENCODER_PARTS |= {name: f"feed_forward.{name}" for name in ("linear1", "dropout", "linear2")}
 _DECODER_PARTS = {**_ENCODER_PARTS, "multihead_attn": "cross_attn", "norm3": "norm3", "dropout3": "dropout"}
 _ATTENTIONS = ("self_attn", "multihead_attn")
 
@@ -258,21 +268,15 @@ _KINDS = {
 
 _FROM_TORCH = {
     nn.MultiheadAttention: _attention_from_torch,
-    nn.TransformerEncoderLayer: _layer_from_torch,
-    nn.TransformerDecoderLayer: _layer_from_torch,
-    nn.TransformerEncoder: _stack_from_torch,
-    nn.TransformerDecoder: _stack_from_torch,
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _layer_from_torch),
+    **dict.fromkeys((nn.TransformerEncoder, nn.TransformerDecoder), _stack_from_torch),
     nn.Transformer: _pair_from_torch,
 }
 _TO_TORCH = {
     MultiHeadAttention: _attention_to_torch,
-    EncoderLayer: _layer_to_torch,
-    DecoderLayer: _layer_to_torch,
-    Encoder: _stack_to_torch,
-    Decoder: _stack_to_torch,
-    Stack: _stack_to_torch,
-    Transformer: _pair_to_torch,
-    nn.ModuleDict: _pair_to_torch,
+    **dict.fromkeys((EncoderLayer, DecoderLayer), _layer_to_torch),
+    **dict.fromkeys((Encoder, Decoder, Stack), _stack_to_torch),
+    **dict.fromkeys((Transformer, nn.ModuleDict), _pair_to_torch),
 }
 
 
@@ -282,7 +286,11 @@ def _convert(module: nn.Module, converters: dict[type, Callable], *args) -> nn.M
         raise TypeError(f"cannot convert {type(module).__name__}, only {known}, and no subclass of them.")
     # Out of no_grad and inference mode, where parts of a weight would look frozen, and new weights be unfit for training.
     with torch.inference_mode(False):
-        return converters[type(module)](module, *args)
+        converted = converters[type(module)](module, *args)
+    carried = nn.ModuleList([module.encoder, module.decoder]) if type(module) is Transformer else module
+    before, after = (sum(x.numel() for x in of.parameters()) for of in (carried, converted))
+    _refuse(before != after, type(converted).__name__, f"weights that parts share, {before} for {after}")
+    return converted
 
 
 def _refuse(found: bool, other: str, what: str) -> None:

@@ -271,6 +271,22 @@ class TestCopies:
         assert list(again.state_dict()) == list(ours.state_dict())
         assert all(torch.equal(x, y) for x, y in zip(again.parameters(), ours.parameters(), strict=True))
 
+    @pytest.mark.parametrize("kind", LAYER)
+    @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+    def test_a_layer_used_twice_stays_one_layer(self, kind):
+        theirs = theirs_of(kind, batch_first=True)
+        theirs.layers.append(theirs.layers[0])
+        ours = from_torch(theirs)
+        back = to_torch(ours)
+        for module in (ours, back):
+            assert [module.layers[0] is layer for layer in module.layers] == [True, False, True]
+        assert sum(x.numel() for x in ours.parameters()) == sum(x.numel() for x in theirs.parameters())
+        x = (double(2, 4, 12),) if kind is nn.TransformerEncoder else (double(2, 4, 12), double(2, 5, 12))
+        ours.is_causal = False
+        expected, output = theirs(*x), ours(x[0], **({} if len(x) == 1 else {"memory": x[1]}))
+        assert_close(output, expected)
+        assert torch.equal(back(*x), expected)
+
     def test_dropout_norms_and_training_come_along(self):
         theirs = nn.TransformerDecoderLayer(12, 2, 20, dropout=0.3, layer_norm_eps=0.5, norm_first=True)
         theirs.dropout.p, theirs.self_attn.dropout, theirs.multihead_attn.dropout = 0.1, 0.2, 0.4
@@ -357,6 +373,17 @@ class TestMasks:
             (lambda: mask_from_torch(torch.ones(4)), ValueError, r"\(L, S\) or \(B · H, L, S\), got \(4,\)"),
             (lambda: mask_from_torch(torch.ones(6, 4, 4)), ValueError, r"\(6, 4, 4\) is \(B · H, L, S\).*got None"),
             (lambda: mask_from_torch(torch.ones(6, 4, 4), num_heads=4), ValueError, "divide B · H, got 4"),
+            (lambda: mask_from_torch(torch.ones(6, 4, 4), num_heads=-2), ValueError, "divide B · H, got -2"),
+            (
+                lambda: mask_from_torch(torch.ones(6, 4, 4), torch.ones(2, 4), num_heads=2),
+                ValueError,
+                "3 sequences and .* of 2",
+            ),
+            (
+                lambda: mask_from_torch(torch.ones(6, 4, 4), torch.ones(1, 4), num_heads=2),
+                ValueError,
+                "3 sequences and .* of 1",
+            ),
             (lambda: mask_from_torch(torch.ones(4, 4), torch.ones(2, 5)), ValueError, "4 keys and key_padding_mask 5"),
             (lambda: mask_from_torch(None, torch.ones(4)), ValueError, r"\(B, S\), got \(4,\)"),
             (lambda: mask_to_torch(torch.ones(3, 4, 4) > 0, (3, 2, 4, 4)), ValueError, "3-D mask is ambiguous"),
@@ -374,6 +401,24 @@ def changed(module: nn.Module, **attributes) -> nn.Module:
     return module
 
 
+def mixed(stack: nn.Module) -> nn.Module:
+    stack.layers[1] = nn.TransformerEncoderLayer(**SIZES)
+    return stack
+
+
+def sharing(stack: nn.Module) -> nn.Module:
+    """Two layers with one attention."""
+    stack.layers[1].self_attn = stack.layers[0].self_attn
+    return stack
+
+
+def tied(layer: nn.Module) -> nn.Module:
+    """Two parts with one weight."""
+    network = getattr(layer, "feed_forward", layer)
+    network.linear2.weight = network.linear1.weight
+    return layer
+
+
 class TestWhatCannotBeCarriedOver:
     @pytest.mark.parametrize(
         ("build", "message"),
@@ -385,6 +430,9 @@ class TestWhatCannotBeCarriedOver:
             (lambda: nn.TransformerDecoderLayer(12, 3, activation=nn.GELU("tanh")), "activation GELU.*tanh.*DecoderLayer"),
             (lambda: changed(nn.TransformerEncoderLayer(12, 3), dropout2__p=0.3), r"different dropouts.*\(0.1, 0.3\)"),
             (lambda: nn.Transformer(12, 3, 1, 1, activation=torch.tanh), "activation .*tanh"),
+            (lambda: mixed(theirs_of(nn.TransformerDecoder)), r"kinds \(TransformerDecoderLayer, TransformerEncoderLayer\)"),
+            (lambda: sharing(theirs_of(nn.TransformerEncoder)), "weights that parts share, [0-9]+ for [0-9]+: Stack"),
+            (lambda: tied(nn.TransformerEncoderLayer(12, 3, 12)), "weights that parts share"),
         ],
     )
     @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
@@ -405,7 +453,25 @@ class TestWhatCannotBeCarriedOver:
             (lambda: Stack([EncoderLayer(12, 3)], alibi=3), "ALiBi: nn.TransformerEncoder"),
             (lambda: Decoder(TransformerConfig(d_model=12, num_heads=3, positional="rotary")), "rotary"),
             (lambda: Transformer(TransformerConfig(11, d_model=12, num_heads=3, positional="alibi")), "ALiBi"),
-            (lambda: Stack([]), "without layers"),
+            (lambda: changed(Stack([EncoderLayer(12, 3)]), layers=nn.ModuleList()), "without layers"),
+            (
+                lambda: Stack([EncoderLayer(12, 3), DecoderLayer(12, 3)]),
+                r"kinds \(DecoderLayer, EncoderLayer\): a stack has no",
+            ),
+            (
+                lambda: Stack([DecoderLayer(12, 3), EncoderLayer(12, 3)]),
+                r"kinds \(DecoderLayer, EncoderLayer\): a stack has no",
+            ),
+            (
+                lambda: nn.ModuleDict({"encoder": Stack([DecoderLayer(12, 3)]), "decoder": Stack([EncoderLayer(12, 3)])}),
+                "encoder that becomes a TransformerDecoder beside a decoder that becomes a TransformerEncoder",
+            ),
+            (
+                lambda: nn.ModuleDict({"encoder": MultiHeadAttention(12, 3), "decoder": Stack([DecoderLayer(12, 3)])}),
+                "encoder that becomes a MultiheadAttention",
+            ),
+            (lambda: sharing(Stack([EncoderLayer(12, 3), EncoderLayer(12, 3)])), "weights that parts share, [0-9]+ for [0-9]+"),
+            (lambda: tied(EncoderLayer(12, 3, 12)), "weights that parts share, [0-9]+ for [0-9]+: TransformerEncoderLayer"),
             (lambda: nn.ModuleDict({"encoder": Stack([EncoderLayer(12, 3)])}), '"encoder" and a "decoder", got encoder'),
         ],
     )
