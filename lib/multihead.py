@@ -8,6 +8,7 @@ Shapes, beside those of `lib.attention` (B, H, H_kv, L, S, d_k, d_v, d_model):
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -136,7 +137,8 @@ class MultiHeadAttention(nn.Module):
             q, k, v = self._project_two(query, context, cache)
         mask, is_causal = with_causal(mask, is_causal, L, S, device=q.device, fused=not self.alibi)
         if self.alibi:
-            mask = masks.combine(mask, alibi_bias(self.num_heads, L, S, device=q.device))
+            wide = torch.promote_types(q.dtype, torch.float32)
+            mask = masks.combine(mask, alibi_bias(self.num_heads, L, S, dtype=wide, device=q.device))
 
         attended = scaled_dot_product_attention(
             q,

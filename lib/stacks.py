@@ -216,7 +216,8 @@ class Stack(nn.Module):
             masks.check(mask, (B, self.layers[0].self_attn.num_heads, L, S))
         mask, is_causal = with_causal(mask, self.is_causal, L, S, device=x.device, fused=self.alibi is None)
         if self.alibi is not None:
-            mask = masks.combine(mask, alibi_bias(self.alibi, L, S, device=x.device))
+            wide = torch.promote_types(x.dtype, torch.float32)
+            mask = masks.combine(mask, alibi_bias(self.alibi, L, S, dtype=wide, device=x.device))
         return mask, is_causal
 
     def extra_repr(self) -> str:

@@ -1,12 +1,14 @@
 """Stacks that skip padding, against the same stacks that do not. The rest of `lib.stacks` is tested beside the models."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from lib import masks
 from lib.cache import DecoderCache
-from lib.multihead import recorded_weights
+from lib.multihead import MultiHeadAttention, recorded_weights
 from lib.stacks import POSITIONAL, Decoder, Encoder, Stack, TransformerConfig
 from lib.transformer import DecoderLM, EncoderClassifier, Transformer
 from tests.lib.reference import assert_close
@@ -126,6 +128,23 @@ def test_weights_are_recorded_of_the_whole_batch_and_the_switch_is_on_again_afte
     assert getattr(model.decoder, switch) is True
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda: MultiHeadAttention(12, 12, alibi=True), lambda: pair(num_heads=12, positional="alibi")[0]]
+)
+def test_alibi_keeps_the_digits_of_float64(kind):
+    module = nn.ModuleDict({"it": kind()}).double()
+    for name, parameter in module.named_parameters():
+        if "in_proj" in name:  # all scores 0: the weights are those of the distance alone
+            nn.init.zeros_(parameter)
+    with recorded_weights(module) as weights:
+        module["it"](torch.randn(1, 50, 12, dtype=torch.float64))
+    slopes = [2.0**-k for k in range(1, 9)] + [2.0 ** (-k / 2) for k in (1, 3, 5, 7)]
+    for h, slope in enumerate(slopes):
+        expected = torch.tensor([math.exp(-slope * j) for j in range(50)], dtype=torch.float64)
+        for found in weights.values():
+            assert_close(found[0, h, 0], expected / expected.sum(), 1e-14)
 
 
 class TestWhatDoesNotBelongTogether:
