@@ -146,14 +146,14 @@ def sample_in_module(ours: bool, *, training: bool, need_weights: bool, gradient
     torch.manual_seed(0)
     x = _normal(2, 4, WIDTH, seed=5)
     ignore = torch.tensor([[False] * 4, [True] * 4])  # torch's word for padding
-    if ours:
-        module = MultiHeadAttention(WIDTH, HEADS, dropout=dropout).train(training)
-        call = lambda: module(x, mask=~ignore[:, None, None], need_weights=need_weights)[0]  # noqa: E731
-    else:
-        module = nn.MultiheadAttention(WIDTH, HEADS, dropout=dropout, batch_first=True).train(training)
-        call = lambda: module(x, x, x, key_padding_mask=ignore, need_weights=need_weights)[0]  # noqa: E731
     with torch.set_grad_enabled(gradients):
-        return _say(call()[1])
+        if ours:
+            module = MultiHeadAttention(WIDTH, HEADS, dropout=dropout).train(training)
+            output, _ = module(x, mask=~ignore[:, None, None], need_weights=need_weights)
+        else:
+            module = nn.MultiheadAttention(WIDTH, HEADS, dropout=dropout, batch_first=True).train(training)
+            output, _ = module(x, x, x, key_padding_mask=ignore, need_weights=need_weights)
+    return _say(output[1])
 
 
 def modules_table() -> list[dict[str, str]]:

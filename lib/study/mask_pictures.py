@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -32,12 +33,12 @@ def cells(
         rows, columns: L and S labels; the positions 0, 1, 2, … when not given.
     """
     L, S = mask.shape
-    for i, row in enumerate(mask.tolist()):
-        for j, allowed in enumerate(row):
-            face, edge = (color, "white") if allowed else ("white", plots.PALE)
-            ax.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, facecolor=face, edgecolor=edge, linewidth=0.8))
-            if not allowed:
-                ax.plot(j, i, ".", color=plots.GRAY, markersize=3)
+    edges = np.arange(S + 1) - 0.5, np.arange(L + 1) - 0.5
+    ax.pcolormesh(
+        *edges, _array(mask), cmap=ListedColormap(["white", color]), vmin=0, vmax=1, edgecolors=plots.PALE, linewidth=1.6
+    )
+    hidden = (~mask).nonzero()
+    ax.plot(hidden[:, 1], hidden[:, 0], ".", color=plots.GRAY, markersize=3)
     ax.set(xlim=(-0.6, S - 0.4), ylim=(L - 0.4, -0.6), aspect="equal")
     ax.set_xticks(range(S), range(S) if columns is None else columns, fontsize=fontsize)
     ax.set_yticks(range(L), range(L) if rows is None else rows, fontsize=fontsize)
@@ -97,20 +98,25 @@ def masked_softmax(scores: Tensor, mask: Tensor, weights: Tensor, words: Sequenc
 
 def weights_and_sums(mask: Tensor, weights: Tensor, rows: Sequence[str], columns: Sequence[str]) -> Figure:
     """A mask beside the weights that it leaves, and what each row of weights sums to. Mask and weights are (L, S)."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(6.2, 3.3))
+    figure = plt.figure(figsize=(6.2, 3.1))
+    figure.set_layout_engine("none")  # placed by hand: many such pictures are drawn at once
+    left, right = (figure.add_axes((x, 0.03, 0.41, 0.78)) for x in (0.08, 0.53))
     cells(left, mask, "the mask", rows=rows, columns=columns)
+    cells(right, mask, "weights, row sums", rows=[""] * len(rows), columns=columns, color="white")
+    right.pcolormesh(
+        np.arange(len(columns) + 1) - 0.5, np.arange(len(rows) + 1) - 0.5, _array(weights), cmap="Blues", vmin=0, vmax=1,
+        alpha=_array(mask).astype(float), edgecolors=plots.PALE, linewidth=0.8,
+    )  # fmt: skip
     left.set_ylabel("query", color=plots.GRAY)
-    right.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    plots._label_cells(right, [""] * len(rows), columns, "", "")
-    right.set_title("weights, row sums", fontsize=12)
-    for (i, j), value in np.ndenumerate(_array(weights)):
-        if value:
-            ink = plots._ink_on(right.images[0].to_rgba(value))
-            right.text(j, i, f"{value:.1f}".lstrip("0"), ha="center", va="center", color=ink, fontsize=10)
+    shade = plt.get_cmap("Blues")
+    for i, j in mask.nonzero().tolist():
+        value = weights[i, j].item()
+        text = f"{value:.1f}".lstrip("0") if value < 0.95 else "1"
+        right.text(j, i, text, ha="center", va="center", color=plots._ink_on(shade(value)), fontsize=10)
     for i, total in enumerate(weights.sum(dim=-1).tolist()):
         empty = round(total) == 0
         right.text(
-            len(columns) - 0.3, i, f"{total:.0f}", ha="left", va="center", fontsize=12,
+            len(columns) - 0.35, i, f"{total:.0f}", ha="left", va="center", fontsize=12,
             weight="bold" if empty else "normal", color=plots.VERMILION if empty else plots.INK,
         )  # fmt: skip
     return figure

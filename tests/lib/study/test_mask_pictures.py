@@ -1,10 +1,10 @@
 """Pictures of masks show every cell, and the sums that rows have."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Rectangle
 
 from lib import masks
 from lib.study import mask_pictures, plots
@@ -16,12 +16,9 @@ def closed_figures():
     plt.close("all")
 
 
-def filled(ax, color=plots.BLUE):
-    return {
-        (round(patch.get_y() + 0.46), round(patch.get_x() + 0.46))
-        for patch in ax.patches
-        if isinstance(patch, Rectangle) and to_rgb(patch.get_facecolor()[:3]) == to_rgb(color)
-    }
+def filled(ax):
+    """The cells of the first grid in the axes that have a color, (row, column)."""
+    return {(i, j) for i, j in np.argwhere(np.asarray(ax.collections[0].get_array()))}
 
 
 def test_the_filled_cells_are_those_that_may_attend():
@@ -29,7 +26,9 @@ def test_the_filled_cells_are_those_that_may_attend():
     _, ax = plt.subplots()
     mask_pictures.cells(ax, mask, "causal")
     assert filled(ax) == {(i, j) for i, j in mask.nonzero().tolist()}
-    assert len(ax.patches) == mask.numel()
+    [dots] = ax.lines
+    assert set(zip(dots.get_ydata(), dots.get_xdata(), strict=True)) == {(i, j) for i, j in (~mask).nonzero().tolist()}
+    assert ax.collections[0].get_cmap()(1.0)[:3] == to_rgb(plots.BLUE)
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # row 0 on top
 
 

@@ -129,10 +129,10 @@ def quick(kind, **settings):
 
 
 @pytest.mark.parametrize("kind", positions.KINDS)
-def test_a_run_gives_a_row_for_the_dev_part_and_one_for_each_length(kind):
+def test_a_run_gives_two_rows_of_the_dev_part_and_one_for_each_length(kind):
     rows = quick(kind)
     found = [(row["kind"], row["part"], row["length"]) for row in rows]
-    expected = [(kind, "dev", 32), (kind, "test", 32), (kind, "test", 64)]
+    expected = [(kind, "dev", 32), (kind, "dev", 128), (kind, "test", 32), (kind, "test", 64)]
     assert found == expected + [("learned, interpolated", "test", 64)] * (kind == "learned")
     assert {(row["task"], row["steps"], row["lr"], row["seed"]) for row in rows} == {("three back", 3, 3e-3, 0)}
     assert all(0 <= row["accuracy"] <= 1 and row["bits"] > 0 for row in rows)

@@ -24,6 +24,7 @@ class Planted(nn.Module):
         torch.set_rng_state(state)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(B, L, d_model) -> the same shape."""
         return self.attention(x, causal=not (self.fault == NOT_IN_TRAINING and self.training))[0]
 
     def __repr__(self) -> str:
