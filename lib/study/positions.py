@@ -98,7 +98,7 @@ TASKS = {
     "three back": Task(three_back, 1 + SYMBOLS, 400),
     "latest": Task(latest, 1 + LETTERS * DIGITS, 600),
     "mirror": Task(mirror, 1 + SYMBOLS, 400, causal=False),
-    "text": Task(text, 2 + len(CHARACTERS), 1000),
+    "text": Task(text, 2 + len(CHARACTERS), 700),
     "place": Task(place, TRAINED, 600),
     "place, both ways": Task(place, TRAINED, 600, causal=False),
 }
@@ -189,12 +189,13 @@ def run(task: str, kind: str, *, lr: float, seed: int, steps: int | None = None,
     a second time as "learned, interpolated": its first 32 rows, resized to the length.
 
     Returns:
-        One row for each length, after one of the dev part at the trained length.
+        One row for each length, after two of the dev part: at the trained length and at the longest one.
     """
     seed_everything(seed)
     model = make_model(task, kind)
     facts = train(model, task, lr=lr, seed=seed, steps=steps)
-    rows = [_row(kind, facts, model, TRAINED, "dev"), *(_row(kind, facts, model, L, "test") for L in lengths)]
+    dev = [_row(kind, facts, model, L, "dev") for L in (TRAINED, max(LENGTHS))]
+    rows = dev + [_row(kind, facts, model, L, "test") for L in lengths]
     if kind == "learned":
         rows += [_row("learned, interpolated", facts, stretched(model, L), L, "test") for L in lengths if L > TRAINED]
     return rows
