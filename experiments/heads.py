@@ -20,6 +20,7 @@ PROFILES = Path(__file__).with_name("heads_profiles.csv")
 SEEDS = (0, 1, 2)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 RATES = (1e-3, 3e-3, 1e-2)
+RATES_OF_LETTERS = (2e-3, heads_letters.RATE, 1e-2)
 STEPS = {"two look-ups": 600, "four look-ups": 1500, "topics": 200, "letters": heads_letters.STEPS}
 PLAIN = {"layers": 1, "feed_forward": False}
 # Other ways to answer two questions with one head: a second layer, or a read-out that is not linear, and more patience.
@@ -43,7 +44,7 @@ def run(task: str, lr: float, seed: int, part: str, **setting) -> None:
 
 def choose_rate(task: str, **setting) -> float:
     """The learning rate that does best on dev data."""
-    for lr in RATES:
+    for lr in RATES_OF_LETTERS if task == "letters" else RATES:
         run(task, lr, seed=0, part="dev", **setting)
     known = {"task": task, "part": "dev", "steps": STEPS[task]} | _plain(task) | setting
     dev = records.select(records.read(RESULTS), **known)

@@ -3,14 +3,14 @@
 Shapes: B tables in the batch, L = 12 tokens in each, R relations (how many others each token asks for), D width.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.multihead import MultiHeadAttention
+from lib.multihead import MultiHeadAttention, recorded_weights
 from lib.study.data import Batch
 from lib.study.training import History, accuracy, fit, seed_everything
 
@@ -124,6 +124,26 @@ def score_look_up(attention: Callable[[], nn.Module], *, steps: int, lr: float, 
 def attention_parameters(net: LookUpNet) -> int:
     """Numbers that the attention layers learn."""
     return sum(parameter.numel() for parameter in net.attentions.parameters())
+
+
+@torch.no_grad()
+def answers_by_question(net: LookUpNet, tables: Iterable[Batch]) -> list[float]:
+    """Share of right answers to each question, R numbers."""
+    hits = torch.cat([(net(batch.tokens).argmax(dim=-1) == batch.labels).flatten(0, 1) for batch in tables])  # (N, R)
+    return hits.float().mean(dim=0).tolist()
+
+
+@torch.no_grad()
+def weight_on_asked(net: LookUpNet, tables: Iterable[Batch]) -> Tensor:
+    """How much of its weight each head of the first layer gives to the token that is asked for, by question: (H, R)."""
+    found = []
+    for tokens, _, _ in tables:
+        with recorded_weights(net) as weights:
+            net(tokens)
+        names, asked = tokens[..., 0], tokens[..., 1:-1]  # (B, L), (B, L, R)
+        wanted = asked[..., None] == names[:, None, None]  # (B, L, R, L) whether key j is the one that i asks for
+        found.append(torch.einsum("bhij,birj->hr", weights["attentions.0"], wanted.float()) / names.numel())
+    return torch.stack(found).mean(dim=0)
 
 
 def train_look_ups(

@@ -8,7 +8,7 @@ from torch import nn
 
 from lib.multihead import MultiHeadAttention
 from lib.study import heads_tasks as tasks
-from lib.study.training import classification_loss
+from lib.study.training import accuracy, classification_loss
 
 
 @pytest.mark.parametrize("relations", [1, 2, 3])
@@ -81,3 +81,29 @@ def test_training_learns_and_depends_on_the_seed_alone():
     assert score > 0.3  # 1 in 16 by chance
     assert score == tasks.score_copy(make, steps=60, lr=3e-3, seed=0)
     assert 0 < tasks.score_look_up(make, steps=5, lr=3e-3, seed=0, relations=2) < 0.4
+
+
+def test_weight_on_asked_counts_the_tokens_that_are_asked_for():
+    """Two heads made by hand: one that looks at the first token asked for, and one that looks at all alike."""
+    net = tasks.LookUpNet(lambda: MultiHeadAttention(tasks.WIDTH, 2, d_k=tasks.NAMES))
+    names, first, second, values = net.embeddings
+    with torch.no_grad():
+        for embedding in (second, values):
+            embedding.weight.zero_()
+        eye = torch.eye(tasks.NAMES)
+        names.weight.copy_(torch.cat([eye, 0 * eye], dim=1))
+        first.weight.copy_(torch.cat([0 * eye, eye], dim=1))
+        w_q, w_k, _ = net.attentions[0].projections()  # (2 · 32, 64), head by head
+        w_q.copy_(torch.cat([torch.cat([0 * eye, 1000 * eye], dim=1), torch.zeros(tasks.NAMES, tasks.WIDTH)]))
+        w_k.copy_(torch.cat([torch.cat([eye, 0 * eye], dim=1)] * 2))
+    found = tasks.weight_on_asked(net, tasks.held_out(tasks.TEST, batches=2))
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0], [1 / 12, 1 / 12]]))
+
+
+def test_answers_by_question_are_the_parts_of_the_accuracy():
+    torch.manual_seed(0)
+    net = tasks.LookUpNet(lambda: MultiHeadAttention(tasks.WIDTH, 2))
+    tables = tasks.held_out(tasks.TEST, batches=3)
+    parts = tasks.answers_by_question(net, tables)
+    assert len(parts) == 2
+    assert sum(parts) / 2 == pytest.approx(accuracy(net, tables), abs=1e-6)
