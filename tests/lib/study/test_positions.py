@@ -3,11 +3,13 @@
 from itertools import islice
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from lib.study import positions, positions_longer, positions_loudness
 from lib.study.positions import SCORED, START, TRAINED, UNSCORED, draw_batches, make_model, score, stretched
+from lib.study.positions_rates import best_rates
 from lib.study.training import seed_everything
 
 SYNTHETIC = ("three back", "latest", "mirror", "place")
@@ -245,3 +247,50 @@ def test_the_text_of_the_parts_is_not_the_same():
     stretches = {part: next(draw_batches("text", 0, part=part, B=4)).tokens.tolist() for part in positions.PARTS}
     assert stretches["train"] != stretches["dev"] != stretches["test"]
     assert len(list(islice(draw_batches("text", 0), 2))) == 2
+
+
+# ---- the choice of a learning rate
+
+
+def table_of(*rows):
+    """Dev rows of one seed: (task, kind, lr, accuracy and bits at 32, accuracy and bits at 128)."""
+    return pd.DataFrame(
+        {"task": task, "kind": kind, "lr": lr, "seed": 0, "part": "dev", "length": length, "accuracy": accuracy, "bits": bits}
+        for task, kind, lr, *scores in rows
+        for length, accuracy, bits in ((32, *scores[:2]), (128, *scores[2:]))
+    )
+
+
+def rate_of(table, length, task="latest", kind="rotary"):
+    return best_rates(table, length).set_index(["task", "model"])["lr"][task, kind]
+
+
+def test_near_the_bits_decide_and_far_the_accuracy():
+    table = table_of(
+        ("latest", "rotary", 0.001, 1.0, 0.02, 0.7, 9.0),
+        ("latest", "rotary", 0.01, 1.0, 0.01, 0.1, 4.0),
+        ("text", "rotary", 0.001, 0.4, 3.01, 0.3, 4.0),
+        ("text", "rotary", 0.01, 0.5, 3.0, 0.4, 4.5),
+    )
+    assert rate_of(table, 32) == 0.01
+    assert rate_of(table, 128) == 0.001
+    assert rate_of(table, 32, "text") == 0.01
+    assert rate_of(table, 128, "text") == 0.001
+
+
+def test_a_rate_that_fails_near_is_not_chosen_for_what_it_does_far():
+    table = table_of(
+        ("latest", "rotary", 0.001, 0.78, 0.8, 0.06, 5.0),
+        ("latest", "rotary", 0.01, 0.22, 3.2, 0.08, 4.0),
+        ("text", "rotary", 0.001, 0.4, 3.2, 0.3, 4.0),
+        ("text", "rotary", 0.01, 0.5, 3.0, 0.4, 4.5),
+    )
+    assert rate_of(table, 128) == 0.001
+    assert rate_of(table, 128, "text") == 0.01
+
+
+def test_other_seeds_parts_and_interpolated_tables_have_no_say():
+    table = table_of(("mirror", "learned", 0.001, 1.0, 0.02, 0.7, 9.0), ("mirror", "learned", 0.01, 1.0, 0.01, 0.1, 4.0))
+    other = table.assign(bits=-table["lr"] * 1000, accuracy=1.0)
+    others = [other.assign(seed=1), other.assign(part="test"), other.assign(part="test", kind="learned, interpolated")]
+    assert rate_of(pd.concat([table, *others], ignore_index=True), 128, "mirror", "learned") == 0.001
