@@ -112,6 +112,25 @@ def all_heads(weights: Tensor, tokens: Sequence[str], head: int, title: str) -> 
     return figure
 
 
+def beside(untrained: Tensor, trained: Tensor) -> Figure:
+    """All heads of a layer before training, and below them all heads after it; rows and columns are the tokens of one phrase.
+
+    Args:
+        untrained, trained: (H, L, L).
+    """
+    figure, axes = plt.subplots(2, len(trained), figsize=(6.6, 3.9))
+    for row, name, maps in zip(axes, ("untrained", "trained"), (untrained, trained), strict=True):
+        for i, (ax, weights) in enumerate(zip(row, maps, strict=True), start=1):
+            ax.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+            ax.set(xticks=[], yticks=[])
+            ax.grid(False)
+            ax.spines[:].set(visible=True, color=PALE)
+            if maps is untrained:
+                ax.set_title(f"head {i}", fontsize=13)
+        row[0].set_ylabel(name)
+    return figure
+
+
 def look_of_heads(untrained: pd.DataFrame, trained: pd.DataFrame, uniform: pd.Series) -> Figure:
     """Each head a point: how far it looks, and how widely. A seed is a marker, a layer a color.
 
@@ -126,8 +145,10 @@ def look_of_heads(untrained: pd.DataFrame, trained: pd.DataFrame, uniform: pd.Se
             for seed, marker in zip(sorted(table["seed"].unique()), "os^Dv", strict=False):
                 part = table[(table["layer"] == layer) & (table["seed"] == seed)]
                 label = f"layer {layer}" if marker == "o" else None
-                ax.scatter(part["distance"], part["entropy"], 60, color, marker, edgecolor="white", linewidth=0.7, label=label)
-        ax.set(xlabel="mean distance (letters)", title=title, xlim=(0, None), ylim=(0, None))
+                ax.scatter(
+                    part["distance"], part["entropy"], 60, color, marker=marker, edgecolor="white", linewidth=0.7, label=label
+                )
+        ax.set(xlabel="mean distance (letters)", title=title, xlim=(0, 10), ylim=(0, 3.7))
     axes[0].set_ylabel("entropy (nats)")
     axes[1].legend(loc="lower right")
     return figure
