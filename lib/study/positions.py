@@ -99,8 +99,8 @@ TASKS = {
     "latest": Task(latest, 1 + LETTERS * DIGITS, 600),
     "mirror": Task(mirror, 1 + SYMBOLS, 400, causal=False),
     "text": Task(text, 2 + len(CHARACTERS), 700),
-    "place": Task(place, TRAINED, 600),
-    "place, both ways": Task(place, TRAINED, 600, causal=False),
+    "place": Task(place, max(LENGTHS), 600),
+    "place, both ways": Task(place, max(LENGTHS), 600, causal=False),
 }
 
 
