@@ -28,7 +28,7 @@ RATES = {
     "two look-ups": (1e-3, 3e-3, 1e-2),
     "four look-ups": (3e-3, 1e-2),
     "topics": (3e-3, 1e-2),
-    "letters": (heads_letters.RATE, 1e-2),
+    "letters": (2e-3, heads_letters.RATE, 1e-2),
 }
 STEPS = {"two look-ups": 600, "four look-ups": 1000, "topics": 200, "letters": heads_letters.STEPS}
 PLAIN = {"layers": 1, "feed_forward": False}
