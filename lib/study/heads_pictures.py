@@ -61,7 +61,7 @@ def reach(influence: Tensor, title: str, names: tuple[str, str] = ("output token
     """
     n = len(influence)
     figure, ax = plt.subplots(figsize=(4.6, 4.2))
-    ax.imshow((influence > 0).float().numpy(), cmap="Blues", vmin=0, vmax=1.25, aspect="equal")
+    ax.imshow((influence > 0).float().numpy(), cmap="Blues", vmin=0, vmax=1.25, interpolation="nearest")
     ax.set_xticks(range(n), range(1, n + 1))
     ax.set_yticks(range(n), range(1, n + 1))
     ax.set_xticks(np.arange(n + 1) - 0.5, minor=True)
@@ -93,7 +93,7 @@ def all_heads(weights: Tensor, tokens: Sequence[str], head: int, title: str) -> 
     figure = plt.figure(figsize=(6.4, 5.3))
     grid = figure.add_gridspec(len(weights), 2, width_ratios=(4.4, 1))
     large = figure.add_subplot(grid[:, 0])
-    large.imshow(weights[head - 1].numpy(), cmap="Blues", vmin=0, vmax=1)
+    large.imshow(weights[head - 1].numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     large.set_xticks(range(len(tokens)), tokens, fontsize=11)
     large.set_yticks(range(len(tokens)), tokens, fontsize=11)
     large.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, pad=2)
@@ -104,7 +104,7 @@ def all_heads(weights: Tensor, tokens: Sequence[str], head: int, title: str) -> 
     large.set_title(title, fontsize=14)
     for i, weights_of_head in enumerate(weights, start=1):
         small = figure.add_subplot(grid[i - 1, 1])
-        small.imshow(weights_of_head.numpy(), cmap="Blues", vmin=0, vmax=1)
+        small.imshow(weights_of_head.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         small.set(xticks=[], yticks=[])
         small.grid(False)
         small.spines[:].set(visible=True, color=VERMILION if i == head else PALE, linewidth=2.5 if i == head else 1)
@@ -121,7 +121,7 @@ def beside(untrained: Tensor, trained: Tensor) -> Figure:
     figure, axes = plt.subplots(2, len(trained), figsize=(6.6, 3.9))
     for row, name, maps in zip(axes, ("untrained", "trained"), (untrained, trained), strict=True):
         for i, (ax, weights) in enumerate(zip(row, maps, strict=True), start=1):
-            ax.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1)
+            ax.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
             ax.spines[:].set(visible=True, color=PALE)
