@@ -2,10 +2,11 @@
 
 Four tasks, all of width 64: two and four look-ups at once (one layer), the topic of an article (one layer), and hidden letters
 of a phrase (two layers). The learning rate is the best of two or three on dev data, for each setting. Results: heads.csv, and
-heads_profiles.csv with the measures of each head of the model of hidden letters. About an hour on one core.
+heads_profiles.csv with the measures of each head of the model of hidden letters; heads_blend.csv with the weights of one head
+that has two look-ups to make, its read-out linear or not. About an hour on one core.
 
     python experiments/heads.py                        # all that the files do not hold yet
-    python experiments/heads.py --only "two look-ups"  # one task; "profiles" for the second file alone
+    python experiments/heads.py --only "two look-ups"  # one task; "profiles", "blend": the other files
 """
 
 import argparse
@@ -17,6 +18,7 @@ from lib.study import heads, heads_letters, heads_trials, records
 
 RESULTS = Path(__file__).with_suffix(".csv")
 PROFILES = Path(__file__).with_name("heads_profiles.csv")
+BLEND = Path(__file__).with_name("heads_blend.csv")
 SEEDS = (0, 1, 2)
 HEADS = {
     "two look-ups": (1, 2, 4, 8, 16, 32, 64),
@@ -75,15 +77,27 @@ def profile(seed: int, trained: bool) -> None:
         print("profile", seed, trained, flush=True)
 
 
+def blend(feed_forward: bool, seed: int) -> None:
+    """One head on two look-ups, with the rate and the steps at which it succeeds behind a feed-forward network."""
+    known = {"feed_forward": feed_forward, "steps": 3000, "lr": 1e-3, "seed": seed}
+    if records.select(records.read(BLEND), **known).empty:
+        records.append(BLEND, [heads_trials.one_head_blend(**known)])
+        print("blend", known, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=(*heads_trials.TASKS, "profiles"), help="one task instead of all")
+    parser.add_argument("--only", choices=(*heads_trials.TASKS, "profiles", "blend"), help="one task instead of all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.only in (None, "profiles"):
         for seed in SEEDS:
             profile(seed, trained=False)
             profile(seed, trained=True)
+    if arguments.only in (None, "blend"):
+        for seed in SEEDS:
+            blend(True, seed)
+            blend(False, seed)
     for task in heads_trials.TASKS:
         if arguments.only in (None, task):
             settings = [{"heads": n} for n in HEADS[task]] + (list(OTHERS) if task == "two look-ups" else [])

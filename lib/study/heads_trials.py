@@ -40,6 +40,23 @@ def look_ups(
     return _row(task, heads, heads_tasks.attention_parameters(net), part, score, _last(history.losses), **setting)
 
 
+def one_head_blend(*, feed_forward: bool, steps: int, lr: float, seed: int) -> dict:
+    """What one head does with two questions: how its weight is shared between the two tokens asked for, and what comes of it.
+
+    Returns:
+        A row: the mean weight of the one and of the other, the greater one first, and the share of right answers to each, in
+        the same order.
+    """
+    net, _ = heads_tasks.train_look_ups(1, feed_forward=feed_forward, steps=steps, lr=lr, seed=seed)
+    tables = heads_tasks.held_out(heads_tasks.TEST)
+    weights = heads_tasks.weight_on_asked(net, tables)[0].tolist()
+    answers = heads_tasks.answers_by_question(net, tables)
+    (more, right_of_more), (less, right_of_less) = sorted(zip(weights, answers, strict=True), reverse=True)
+    row = {"feed_forward": feed_forward, "steps": steps, "lr": lr, "seed": seed}
+    row |= {"more_weight": round(more, 4), "less_weight": round(less, 4)}
+    return row | {"right_of_more": round(right_of_more, 4), "right_of_less": round(right_of_less, 4)}
+
+
 def topics(heads: int, *, steps: int, lr: float, seed: int, part: str) -> dict:
     """The topic of an article from its first 200 words, by one layer on fixed word vectors."""
     corpus, vocabulary, vectors = material()

@@ -90,3 +90,10 @@ def test_a_row_names_its_setting(task, parameters):
     assert (row["task"], row["heads"], row["steps"], row["lr"], row["seed"], row["part"]) == (task, 4, 2, 1e-3, 1, "dev")
     assert row["parameters"] == parameters
     assert 0 <= row["accuracy"] <= 1
+
+
+def test_the_blend_of_one_head_has_the_greater_weight_first():
+    row = heads_trials.one_head_blend(feed_forward=False, steps=60, lr=1e-2, seed=0)
+    assert row["more_weight"] > row["less_weight"] >= 0
+    assert row["more_weight"] + row["less_weight"] <= 1
+    assert row["right_of_more"] > row["right_of_less"]
