@@ -3,6 +3,7 @@
 The texts are the first 8 to 64 words of BBC News articles. Shapes: B texts, L words in the longest of them.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -70,6 +71,22 @@ def padded(batch: Batch, more: int, content: str = "padding") -> Batch:
     real = torch.arange(L + more) < batch.lengths[:, None]
     tokens[real] = batch.tokens[torch.arange(L) < batch.lengths[:, None]]
     return batch._replace(tokens=tokens)
+
+
+def forgetting(model: EncoderClassifier, part: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """The model as a function of tokens (B, L) and padding mask (B, 1, 1, L) that loses the mask in one part of it.
+
+    Args:
+        model: gives (B, 5) logits.
+        part: "attention" or "mean", the mean over all words at the end. The other part keeps its mask.
+    """
+
+    def read(tokens: Tensor, mask: Tensor) -> Tensor:
+        x = model.encoder(model.embedding(tokens), None if part == "attention" else mask)  # (B, L, d_model)
+        real = mask[:, 0, 0, :, None] if part == "attention" else torch.ones(*tokens.shape, 1, dtype=torch.bool)  # (B, L, 1)
+        return model.output(x.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1))
+
+    return read
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lib.attention import scaled_dot_product_attention
 from lib.multihead import MultiHeadAttention
@@ -89,7 +90,10 @@ def constants_table() -> list[dict[str, str]]:
 
 
 def _torch_whole_row(constant: str, dtype: torch.dtype) -> str:
-    """The same through torch's function, as a float mask. Values are unit vectors, so that the output is the weights."""
+    """The same through torch's function, as a float mask, by the kernel that every machine has.
+
+    Values are unit vectors, so that the output is the weights.
+    """
     query, key, value = torch.ones(1, 1, 1, 4, dtype=dtype), torch.zeros(1, 1, 4, 4, dtype=dtype), torch.eye(4, dtype=dtype)
     key[..., 0] = 2 * torch.tensor(SCORES, dtype=dtype)  # times 1/√4
     if constant == "boolean":
@@ -99,7 +103,8 @@ def _torch_whole_row(constant: str, dtype: torch.dtype) -> str:
             mask = torch.zeros(1, 4, dtype=dtype).masked_fill(torch.ones(1, 4, dtype=torch.bool), number(constant, dtype))
         except RuntimeError:
             return "cannot write"
-    plain, weights = (F.scaled_dot_product_attention(query, key, value[None, None], m)[0, 0, 0] for m in (None, mask))
+    with sdpa_kernel(SDPBackend.MATH):
+        plain, weights = (F.scaled_dot_product_attention(query, key, value[None, None], m)[0, 0, 0] for m in (None, mask))
     return verdict_of_row(weights, plain)
 
 
@@ -131,6 +136,35 @@ def row_in_function(name: str, dtype: torch.dtype = torch.float32) -> tuple[str,
     output = FUNCTIONS[name](*inputs, mask)
     output.float().square().sum().backward()
     return _say(output[0, 0, 1]), "NaN" if any(x.grad.isnan().any() for x in inputs) else "finite"
+
+
+WIPED = ("nothing", "the weights", "the output")
+
+
+def gradients_after_wiping(added: bool, wiped: str, *, before: bool = False) -> tuple[str, str]:
+    """A row masked whole whose NaN is wiped out after the softmax: where NaN is left.
+
+    Args:
+        added: −∞ is added to the scores, else filled in.
+        wiped: one of WIPED: where 0 is filled in for the row.
+        before: the row's scores are set to 0 before the softmax, as this library does.
+
+    Returns:
+        What is in that row of the output, and which of the gradients of query, key, value are NaN.
+    """
+    query, key, value = (_normal(4, WIDTH, seed=seed).requires_grad_() for seed in range(3))
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[1] = False
+    empty = ~mask.any(dim=-1, keepdim=True)  # (4, 1)
+    scores = query @ key.mT / math.sqrt(WIDTH)
+    scores = scores + torch.zeros(4, 4).masked_fill(~mask, -math.inf) if added else scores.masked_fill(~mask, -math.inf)
+    weights = (scores.masked_fill(empty, 0.0) if before else scores).softmax(dim=-1)
+    weights = weights.masked_fill(empty, 0.0) if wiped == "the weights" else weights
+    output = weights @ value
+    output = output.masked_fill(empty, 0.0) if wiped == "the output" else output
+    output.square().sum().backward()
+    broken = [name for name, x in zip("qkv", (query, key, value), strict=True) if x.grad.isnan().any()]
+    return _say(output[1]), "NaN for " + ", ".join(broken) if broken else "finite"
 
 
 def sample_in_module(ours: bool, *, training: bool, need_weights: bool, gradients: bool, dropout: float = 0.0) -> str:

@@ -107,6 +107,17 @@ def wider(batch: Words, more: int) -> Words:
     return batch._replace(source=F.pad(batch.source, (0, more), value=PAD))
 
 
+def written_by_length(model: MiniTransformer, seed: int = 10**6 + 1, count: int = 64) -> dict[int, float]:
+    """Length, 0 and 3 … 12 -> share that is written right in a batch of words of that length alone, so without any padding.
+
+    A word of length 0 still has one column of padding, as a batch needs one; all that is right for it is the end at once.
+    """
+    model.eval()
+    generator = torch.Generator().manual_seed(seed)
+    lengths = (0, *range(3, LONGEST + 1))
+    return {length: written(model, words(generator, torch.full((count,), length))) for length in lengths}
+
+
 def examined(model: MiniTransformer, seed: int = 10**6, count: int = 256) -> dict[str, float]:
     """Evaluation: loss with a teacher, and what is written without one, over three amounts of padding.
 
@@ -136,14 +147,30 @@ def build(fault: str, seed: int) -> MiniTransformer:
     return MiniTransformer(VOCABULARY, positions, num_heads=4, num_layers=1, fault=fault)
 
 
-def train(fault: str = NONE, *, steps: int, lr: float, seed: int, every: int = 100) -> list[dict]:
-    """Train the small Transformer once, with a fault in its masks, by Adam with its gradient clipped to norm 1.
+def train(
+    fault: str = NONE,
+    *,
+    steps: int,
+    lr: float,
+    seed: int,
+    every: int = 100,
+    clip: float = 1.0,
+    model: MiniTransformer | None = None,
+) -> list[dict]:
+    """Train the small Transformer once by Adam, with a fault in its masks.
+
+    Args:
+        fault: one of `lib.study.mask_faults.FAULTS`, or `NONE`.
+        steps, lr, seed: of the training.
+        every: steps between two rows of the result.
+        clip: the gradient's norm is cut to this number; `math.inf` leaves it as it is.
+        model: the untrained model, to have it afterwards; built when not given.
 
     Returns:
         One row after every `every` steps: mean and deviation of the training loss since the last row, the floor of that loss,
         the step of the first loss that was no finite number (training ends there), and what `examined` says.
     """
-    model = build(fault, seed)
+    model = build(fault, seed) if model is None else model
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     rows, losses, floors = [], [], []
     for step, batch in zip(range(1, steps + 1), batches(seed), strict=False):
@@ -153,7 +180,7 @@ def train(fault: str = NONE, *, steps: int, lr: float, seed: int, every: int = 1
         if finite:
             optimizer.zero_grad()
             value.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             losses.append(value.item())
             floors.append(floor(batch))

@@ -44,6 +44,27 @@ def test_without_the_mask_outputs_move_and_more_padding_moves_them_farther(reade
     assert 0.01 < moved[0] < moved[1] < moved[2]
 
 
+def test_a_reader_that_forgets_one_part_reads_a_full_batch_as_before(reader):
+    full = next(batches([example for example in documents.texts("test") if len(example.tokens) == documents.LONGEST][:2], 2))
+    mask = documents.mask_of(full, True)
+    for part in ("attention", "mean"):
+        torch.testing.assert_close(documents.forgetting(reader, part)(full.tokens, mask), reader(full.tokens, mask))
+
+
+def test_each_part_that_forgets_its_mask_is_between_all_and_nothing(reader, batch):
+    wide = documents.padded(batch, 20)
+    mask = documents.mask_of(wide, True)
+    attention, mean = (documents.forgetting(reader, part)(wide.tokens, mask) for part in ("attention", "mean"))
+    outputs = [reader(wide.tokens, mask), attention, mean, reader(wide.tokens, None)]
+    for i, one in enumerate(outputs):
+        assert all((one - other).abs().max() > 1e-4 for other in outputs[i + 1 :])
+    other = documents.padded(batch, 20, "words")
+    hidden = reader.encoder(reader.embedding(wide.tokens), mask).mean(dim=1)
+    torch.testing.assert_close(mean, reader.output(hidden))
+    moved = documents.forgetting(reader, "attention")(other.tokens, mask) - attention
+    assert moved.abs().max() > 1e-4
+
+
 def test_accuracy_counts_the_right_topics(monkeypatch):
     examples = documents.texts("test")[:6]
     monkeypatch.setattr(documents, "texts", lambda part: examples)

@@ -88,3 +88,19 @@ def test_torchs_module_gives_nan_when_its_weights_are_asked_for():
 def test_the_module_is_seen_by_its_second_sequence(monkeypatch):
     monkeypatch.setattr(nn.MultiheadAttention, "forward", lambda self, x, *_, **__: (x, None))
     assert numbers.sample_in_module(False, training=True, need_weights=True, gradients=True) == "other"
+
+
+@pytest.mark.parametrize(
+    ("added", "wiped", "before", "expected"),
+    [
+        (False, "nothing", False, ("NaN", "NaN for v")),
+        (False, "the weights", False, ("0", "finite")),
+        (True, "the weights", False, ("0", "NaN for q, k")),
+        (False, "the output", False, ("0", "NaN for v")),
+        (True, "the output", False, ("0", "NaN for q, k, v")),
+        (False, "the weights", True, ("0", "finite")),
+        (True, "the weights", True, ("0", "finite")),
+    ],
+)
+def test_wiping_nan_out_afterwards_saves_the_output_and_not_every_gradient(added, wiped, before, expected):
+    assert numbers.gradients_after_wiping(added, wiped, before=before) == expected

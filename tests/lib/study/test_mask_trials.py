@@ -92,3 +92,19 @@ def test_training_ends_at_a_loss_that_is_no_number(monkeypatch):
     assert rows[-1]["nan_step"] == rows[-1]["step"] < 30
     assert all(row["nan_step"] is None for row in rows[:-1])
     assert trials.train(NONE, steps=30, lr=3e-3, seed=0, every=10)[-1]["step"] == 30
+
+
+def test_words_of_each_length_are_written_and_counted_alone(monkeypatch):
+    monkeypatch.setattr(trials, "written", lambda model, batch: (batch.lengths.tolist(), batch.source.size(1)))
+    shares = trials.written_by_length(trials.build(NONE, seed=0), count=2)
+    assert list(shares) == [0, *range(3, trials.LONGEST + 1)]
+    assert shares == {n: ([n, n], max(n, 1)) for n in shares}
+
+
+def test_clipping_can_be_left_out_and_a_model_be_given():
+    model = trials.build(NONE, seed=0)
+    before = [p.clone() for p in model.parameters()]
+    clipped = trials.train(NONE, steps=20, lr=3e-2, seed=0, every=20)
+    free = trials.train(NONE, steps=20, lr=3e-2, seed=0, every=20, clip=math.inf, model=model)
+    assert clipped[-1]["train_loss"] != free[-1]["train_loss"]
+    assert not all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
