@@ -1,0 +1,41 @@
+"""The exercises of the chapter on positions. Each check takes the reader's answer and prints a verdict with advice.
+
+    from lib.study.exercises import positional_encoding as check
+    check.sinusoids(sinusoids)
+
+One module here for each exercise: its inputs, its texts, and the wrong versions it knows, right beside their advice.
+"""
+
+from typing import Any
+
+from lib.study.exercises import check
+from lib.study.exercises.positional_encoding.bias import ALIBI
+from lib.study.exercises.positional_encoding.padded import POSITIONS
+from lib.study.exercises.positional_encoding.sinusoids import SINUSOIDS
+from lib.study.exercises.positional_encoding.turned import TURNED
+
+
+def sinusoids(answer: Any) -> None:
+    """Check `sinusoids(n, d_model)`: the table of n positions, (n, d_model), base 10000, odd widths too."""
+    check(SINUSOIDS, answer)
+
+
+def turn(answer: Any) -> None:
+    """Check `turn(x, angles)`: the pairs (x0, x1), (x2, x3), … of every row, each turned by its angle against the clock.
+
+    x is (n, d), d even, angles (n, d / 2) in radians. The answer returns (n, d).
+    """
+    check(TURNED, answer)
+
+
+def positions(answer: Any) -> None:
+    """Check `positions(real)`: the number of each token in its own sequence, in a batch that is padded on the left.
+
+    real is (B, S) boolean, True = a real token. The answer returns (B, S) integers, 0 at the padding.
+    """
+    check(POSITIONS, answer)
+
+
+def alibi(answer: Any) -> None:
+    """Check `alibi(slopes, n)`: what ALiBi adds to the scores, (H, n, n), from the slopes (H,)."""
+    check(ALIBI, answer)
