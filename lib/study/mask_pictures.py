@@ -79,7 +79,8 @@ def masked_softmax(scores: Tensor, mask: Tensor, weights: Tensor, words: Sequenc
     )
     for ax, (title, values, colormap, limits, shown) in zip(axes, steps, strict=True):
         plots.heatmap(
-            values, words, words, ax=ax, title=title, limits=limits, colormap=colormap, row_name="", column_name="",
+            values, words, words, ax=ax, title=title, limits=limits, colormap=colormap,
+            row_name="query" if ax is axes[0] else "", column_name="key",
             numbers=False, colorbar=False,
         )  # fmt: skip
         for (i, j), value in np.ndenumerate(_array(values)):
