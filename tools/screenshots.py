@@ -40,7 +40,7 @@ def main(target: Path) -> None:
                     "!window.MathJax || (MathJax.startup.promise && MathJax.startup.promise.then(() => true))"
                 )
                 picture = target / f"{name.replace('/', '-')}-{view}.png"
-                page.screenshot(path=picture, full_page=True)
+                page.screenshot(path=picture, full_page=True, timeout=180_000)
                 print(picture)
             page.close()
         browser.close()
