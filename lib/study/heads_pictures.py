@@ -178,7 +178,9 @@ def look_of_heads(untrained: pd.DataFrame, trained: pd.DataFrame, uniform: pd.Se
             for seed, marker in zip(sorted(table["seed"].unique()), "os^Dv", strict=False):
                 part = table[(table["layer"] == layer) & (table["seed"] == seed)]
                 label = f"layer {layer}, seed {seed}"
-                ax.scatter(part["distance"], part["entropy"], 60, "none", marker, edgecolor=color, linewidth=1.6, label=label)
+                ax.scatter(
+                    part["distance"], part["entropy"], 60, "none", marker=marker, edgecolor=color, linewidth=1.6, label=label
+                )
         ax.set(xlabel="mean distance (letters)", title=title, xlim=(0, 10), ylim=(0, 3.7))
     axes[0].set_ylabel("entropy (nats)")
     axes[0].legend(loc="lower left", fontsize=10)
