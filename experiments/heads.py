@@ -3,10 +3,11 @@
 Four tasks, all of width 64: two and four look-ups at once (one layer), the topic of an article (one layer), and hidden letters
 of a phrase (two layers). The learning rate is the best of two or three on dev data, for each setting. Results: heads.csv, and
 heads_profiles.csv with the measures of each head of the model of hidden letters; heads_blend.csv with the weights of one head
-that has two look-ups to make, its read-out linear or not. About an hour on one core.
+that has two look-ups to make, its read-out linear or not; heads_width.csv with the number and the width of heads set apart.
+About an hour on one core.
 
     python experiments/heads.py                        # all that the files do not hold yet
-    python experiments/heads.py --only "two look-ups"  # one task; "profiles", "blend": the other files
+    python experiments/heads.py --only "two look-ups"  # one task; "profiles", "blend", "width": the other files
 """
 
 import argparse
@@ -19,6 +20,7 @@ from lib.study import heads, heads_letters, heads_trials, records
 RESULTS = Path(__file__).with_suffix(".csv")
 PROFILES = Path(__file__).with_name("heads_profiles.csv")
 BLEND = Path(__file__).with_name("heads_blend.csv")
+WIDTHS = Path(__file__).with_name("heads_width.csv")
 SEEDS = (0, 1, 2)
 HEADS = {
     "two look-ups": (1, 2, 4, 8, 16, 32, 64),
@@ -35,11 +37,17 @@ RATES = {
 STEPS = {"two look-ups": 600, "four look-ups": 1000, "topics": 200, "letters": heads_letters.STEPS}
 PLAIN = {"layers": 1, "feed_forward": False}
 # Other ways to answer two questions with one head: a second layer, or a read-out that is not linear, and more patience.
+# The last one is their control: two heads with such a read-out.
 OTHERS = (
     {"heads": 1, "layers": 2},
     {"heads": 1, "steps": 3000},
     {"heads": 1, "feed_forward": True, "steps": 3000},
+    {"heads": 1, "feed_forward": True},
+    {"heads": 2, "feed_forward": True},
 )
+# Two look-ups: heads, columns of their queries and keys, steps. Narrow heads get higher rates and more steps, too.
+APART = ((64, 8, 600), (2, 1, 600), (64, 1, 600), (64, 1, 1800))
+APART_RATES = (3e-3, 1e-2, 3e-2)
 
 
 def run(task: str, lr: float, seed: int, part: str, **setting) -> None:
@@ -85,9 +93,26 @@ def blend(feed_forward: bool, seed: int) -> None:
         print("blend", known, flush=True)
 
 
+def width(heads: int, d_k: int, steps: int) -> None:
+    """Number and width of heads set apart, at the rate that does best on dev data."""
+    known = {"heads": heads, "d_k": d_k, "steps": steps}
+
+    def once(**rest) -> None:
+        if records.select(records.read(WIDTHS), **known, **rest).empty:
+            records.append(WIDTHS, [heads_trials.width(**known, **rest)])
+            print("width", known, rest, flush=True)
+
+    for lr in APART_RATES:
+        once(lr=lr, seed=0, part="dev")
+    dev = records.select(records.read(WIDTHS), **known, part="dev")
+    lr = float(dev.set_index("lr")["accuracy"].idxmax())
+    for seed in SEEDS:
+        once(lr=lr, seed=seed, part="test")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=(*heads_trials.TASKS, "profiles", "blend"), help="one task instead of all")
+    parser.add_argument("--only", choices=(*heads_trials.TASKS, "profiles", "blend", "width"), help="one task instead of all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.only in (None, "profiles"):
@@ -98,6 +123,9 @@ def main() -> None:
         for seed in SEEDS:
             blend(True, seed)
             blend(False, seed)
+    if arguments.only in (None, "width"):
+        for setting in APART:
+            width(*setting)
     for task in heads_trials.TASKS:
         if arguments.only in (None, task):
             settings = [{"heads": n} for n in HEADS[task]] + (list(OTHERS) if task == "two look-ups" else [])

@@ -3,7 +3,7 @@
 Shapes: H heads, L tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +29,14 @@ def cut_into_heads(heads: int = 4) -> Figure:
         arrow(ax, x.top, (center, 0.96), color=GRAY)
     for i, (place, color) in enumerate(zip(places, colors, strict=True), start=1):
         head = box(
-            ax, middle + 1.42 * place, 3.0, f"head {i}\n(n, n), (n, d)", width=1.28, height=0.72, color=color, fontsize=11
+            ax,
+            middle + 1.42 * place,
+            3.0,
+            f"head {i}\nweights (n, n)\noutput (n, d)",
+            width=1.32,
+            height=0.9,
+            color=color,
+            fontsize=10,
         )
         for center in bars:
             arrow(ax, (center + 0.41 * place, 1.78), head.bottom, color=color, width=1.0)
@@ -76,6 +83,29 @@ def reach(influence: Tensor, title: str, names: tuple[str, str] = ("output token
     return figure
 
 
+def landing(owner: Tensor, title: str) -> Figure:
+    """In which head each number of the input lands: a row is a word, a column one of its numbers, the color is the head.
+
+    Args:
+        owner: (L, width) the number of the head, from 1.
+    """
+    n, width = owner.shape
+    figure, ax = plt.subplots(figsize=(4.6, 4.2))
+    ax.set(xlim=(0.5, width + 0.5), ylim=(n + 0.5, 0.5), xlabel="column →", ylabel="← word", title=title)
+    for word, row in enumerate(owner.tolist(), start=1):
+        for column, head in enumerate(row, start=1):
+            color = COLORS[(head - 1) % len(COLORS)]
+            ax.add_patch(Rectangle((column - 0.5, word - 0.5), 1, 1, facecolor=color, edgecolor="white"))
+            ink = "black" if color in (ORANGE, SKY, PURPLE) else "white"
+            ax.text(column, word, str(head), ha="center", va="center", fontsize=11, color=ink)
+    ax.set_xticks(range(1, width + 1))
+    ax.set_yticks(range(1, n + 1))
+    ax.grid(False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return figure
+
+
 def signs(phrase: str) -> list[str]:
     """The tokens of a phrase for the edge of a picture: markers of start and end, letters, and a sign for the space."""
     return ["⊢", *phrase.replace(" ", "␣"), "⊣"]
@@ -112,22 +142,25 @@ def all_heads(weights: Tensor, tokens: Sequence[str], head: int, title: str) -> 
     return figure
 
 
-def beside(untrained: Tensor, trained: Tensor) -> Figure:
-    """All heads of a layer before training, and below them all heads after it; rows and columns are the tokens of one phrase.
+def beside(layers: Mapping[str, Tensor]) -> Figure:
+    """All heads of several layers, a layer in each row; rows and columns of a map are the tokens of one phrase.
 
     Args:
-        untrained, trained: (H, L, L).
+        layers: name -> weights (H, L, L). A gray line marks each token's own place.
     """
-    figure, axes = plt.subplots(2, len(trained), figsize=(6.6, 3.9))
-    for row, name, maps in zip(axes, ("untrained", "trained"), (untrained, trained), strict=True):
-        for i, (ax, weights) in enumerate(zip(row, maps, strict=True), start=1):
+    heads = len(next(iter(layers.values())))
+    figure, axes = plt.subplots(len(layers), heads, figsize=(6.6, 1.75 * len(layers) + 0.4), squeeze=False)
+    for i in range(heads):
+        axes[0, i].set_title(f"head {i + 1}", fontsize=13)
+    for row, (name, maps) in zip(axes, layers.items(), strict=True):
+        for ax, weights in zip(row, maps, strict=True):
+            last = len(weights) - 1
             ax.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+            ax.plot([0, last], [0, last], color=GRAY, linewidth=0.6, linestyle="-")
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
             ax.spines[:].set(visible=True, color=PALE)
-            if maps is untrained:
-                ax.set_title(f"head {i}", fontsize=13)
-        row[0].set_ylabel(name)
+        row[0].set_ylabel(name, fontsize=12)
     return figure
 
 
@@ -144,11 +177,11 @@ def look_of_heads(untrained: pd.DataFrame, trained: pd.DataFrame, uniform: pd.Se
         for layer, color in ((1, BLUE), (2, ORANGE)):
             for seed, marker in zip(sorted(table["seed"].unique()), "os^Dv", strict=False):
                 part = table[(table["layer"] == layer) & (table["seed"] == seed)]
-                label = f"layer {layer}" if marker == "o" else None
+                label = f"layer {layer}, seed {seed}"
                 ax.scatter(
-                    part["distance"], part["entropy"], 60, color, marker=marker, edgecolor="white", linewidth=0.7, label=label
+                    part["distance"], part["entropy"], 60, "none", marker=marker, edgecolor=color, linewidth=1.6, label=label
                 )
         ax.set(xlabel="mean distance (letters)", title=title, xlim=(0, 10), ylim=(0, 3.7))
     axes[0].set_ylabel("entropy (nats)")
-    axes[1].legend(loc="lower right")
+    axes[0].legend(loc="lower left", fontsize=10)
     return figure

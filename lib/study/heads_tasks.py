@@ -147,10 +147,22 @@ def weight_on_asked(net: LookUpNet, tables: Iterable[Batch]) -> Tensor:
 
 
 def train_look_ups(
-    heads: int, *, relations: int = 2, layers: int = 1, feed_forward: bool = False, steps: int, lr: float, seed: int
+    heads: int,
+    *,
+    d_k: int | None = None,
+    relations: int = 2,
+    layers: int = 1,
+    feed_forward: bool = False,
+    steps: int,
+    lr: float,
+    seed: int,
 ) -> tuple[LookUpNet, History]:
-    """A net with so many heads, trained on tables of its own seed."""
+    """A net with so many heads, trained on tables of its own seed.
+
+    Args:
+        d_k: columns of each head's queries and keys; WIDTH / heads by default. Values keep that width in any case.
+    """
     seed_everything(seed)
-    net = LookUpNet(lambda: MultiHeadAttention(WIDTH, heads), relations, layers, feed_forward)
+    net = LookUpNet(lambda: MultiHeadAttention(WIDTH, heads, d_k=d_k, d_v=WIDTH // heads), relations, layers, feed_forward)
     history = fit(net, look_ups(seed, relations), lr=lr, seed=seed, steps=steps)
     return net, history

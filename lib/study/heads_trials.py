@@ -57,6 +57,15 @@ def one_head_blend(*, feed_forward: bool, steps: int, lr: float, seed: int) -> d
     return row | {"right_of_more": round(right_of_more, 4), "right_of_less": round(right_of_less, 4)}
 
 
+def width(*, heads: int, d_k: int, steps: int, lr: float, seed: int, part: str) -> dict:
+    """Two look-ups with number and width of heads set apart: share of right answers, and the loss at the end of training."""
+    net, history = heads_tasks.train_look_ups(heads, d_k=d_k, steps=steps, lr=lr, seed=seed)
+    score = accuracy(net, heads_tasks.held_out({"dev": heads_tasks.DEV, "test": heads_tasks.TEST}[part]))
+    row = {"heads": heads, "d_k": d_k, "steps": steps, "lr": lr, "seed": seed, "part": part}
+    row |= {"parameters": heads_tasks.attention_parameters(net), "accuracy": round(score, 4)}
+    return row | {"loss": round(_last(history.losses), 4)}
+
+
 def topics(heads: int, *, steps: int, lr: float, seed: int, part: str) -> dict:
     """The topic of an article from its first 200 words, by one layer on fixed word vectors."""
     corpus, vocabulary, vectors = material()

@@ -1,7 +1,7 @@
 """Tasks that need to know places, and one run of each kind of position: trained at one length, tested at longer ones.
 
 Every task is scored on the last 16 tokens alone, so that a longer test asks about places that training never showed. Sequences
-begin with a token of their own, `START`, as texts for language models do.
+begin with a token of their own, `START`, as texts for language models do; those of "mirror" have no mark at either end.
 
 Shapes: B sequences in the batch, L tokens in each, V tokens of the vocabulary.
 """

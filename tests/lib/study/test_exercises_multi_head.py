@@ -119,6 +119,14 @@ def loop_with(scale=lambda d, width: math.sqrt(d), columns=lambda i, d, H: slice
     return answer
 
 
+def loop_with_the_wrong_softmax(x, w_q, w_k, w_v, w_o, num_heads):
+    found = []
+    for q, k, v in zip(*(w.chunk(num_heads, 1) for w in (w_q, w_k, w_v)), strict=True):
+        scores = (x @ q) @ (x @ k).mT / math.sqrt(q.size(1))
+        found.append(torch.softmax(scores, dim=1) @ (x @ v))
+    return torch.cat(found, -1) @ w_o
+
+
 def view_at_both_ends(x, w_q, w_k, w_v, w_o, num_heads):
     B, L, _ = x.shape
     q, k, v = ((x @ w).view(B, num_heads, L, -1) for w in (w_q, w_k, w_v))
@@ -154,6 +162,7 @@ WRONG = {
         (loop_with(columns=lambda i, d, H: slice(i, None, H)), "every H-th column"),
         (loop_with(last=lambda joined, w_o: joined), "output projection is missing"),
         (lambda x, a, b, c, o, h: softmax_of(x @ a, x @ b) @ (x @ c) @ o, "one wide head"),
+        (loop_with_the_wrong_softmax, "take it over the keys, dim=-1"),
         (view_at_both_ends, "Heads are made, and joined, by a reshape without a transpose"),
         (view_at_the_end, "Heads are joined by a reshape without a transpose"),
         (lambda x, a, b, c, o, h: multi_head_by_loop(x, a.T, b.T, c.T, o.T, h), "Try num_heads = 1 first"),

@@ -31,6 +31,16 @@ def test_reach_shows_a_way_however_weak_and_no_way_where_there_is_none():
     assert ax.get_title() == "title" or ax.get_title(loc="left") == "title"
 
 
+def test_each_number_has_the_color_and_the_sign_of_its_head():
+    owner = torch.tensor([[1, 2, 3], [3, 3, 1]])
+    ax = pictures.landing(owner, "title").axes[0]
+    assert [text.get_text() for text in ax.texts] == [str(head) for head in owner.flatten().tolist()]
+    assert [text.get_position() for text in ax.texts][:4] == [(1, 1), (2, 1), (3, 1), (1, 2)]
+    colors = {int(text.get_text()): to_hex(patch.get_facecolor()) for text, patch in zip(ax.texts, ax.patches, strict=True)}
+    assert [colors[head] for head in owner.flatten().tolist()] == [to_hex(patch.get_facecolor()) for patch in ax.patches]
+    assert len(set(colors.values())) == 3
+
+
 def test_the_chosen_head_is_large_and_marked_among_the_small_ones():
     weights = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0))
     figure = pictures.all_heads(weights, pictures.signs("a b"), 2, "layer 1, head 2")
@@ -43,10 +53,12 @@ def test_the_chosen_head_is_large_and_marked_among_the_small_ones():
         assert marked == (i == 1)
 
 
-def test_untrained_heads_stand_above_trained_ones():
+def test_layers_stand_below_one_another_in_their_order():
     untrained, trained = torch.zeros(4, 3, 3), torch.ones(4, 3, 3)
-    axes = pictures.beside(untrained, trained).axes
+    axes = pictures.beside({"untrained": untrained, "trained": trained}).axes
     assert [float(np.asarray(ax.images[0].get_array()).max()) for ax in axes] == [0] * 4 + [1] * 4
+    assert [ax.get_ylabel() for ax in axes if ax.get_ylabel()] == ["untrained", "trained"]
+    assert [ax.get_title() or ax.get_title(loc="left") for ax in axes[:5]] == ["head 1", "head 2", "head 3", "head 4", ""]
 
 
 def test_each_head_is_a_point_at_its_measures():

@@ -107,3 +107,13 @@ def test_answers_by_question_are_the_parts_of_the_accuracy():
     parts = tasks.answers_by_question(net, tables)
     assert len(parts) == 2
     assert sum(parts) / 2 == pytest.approx(accuracy(net, tables), abs=1e-6)
+
+
+def test_width_of_queries_is_free_and_values_keep_theirs():
+    net, history = tasks.train_look_ups(64, d_k=8, steps=2, lr=1e-3, seed=0)
+    w_q, w_k, w_v = net.attentions[0].projections()
+    assert len(w_q) == len(w_k) == 64 * 8
+    assert len(w_v) == tasks.WIDTH
+    assert len(history.losses) == 2
+    same, plain = (tasks.train_look_ups(4, **extra, steps=2, lr=1e-3, seed=0)[1] for extra in ({"d_k": 16}, {}))
+    assert same.losses == plain.losses

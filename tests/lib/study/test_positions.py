@@ -1,5 +1,6 @@
 """The tasks about places: each answer is where the task says, longer tests are fair, and a run tells what was really done."""
 
+import math
 from itertools import islice
 
 import numpy as np
@@ -294,3 +295,10 @@ def test_other_seeds_parts_and_interpolated_tables_have_no_say():
     other = table.assign(bits=-table["lr"] * 1000, accuracy=1.0)
     others = [other.assign(seed=1), other.assign(part="test"), other.assign(part="test", kind="learned, interpolated")]
     assert rate_of(pd.concat([table, *others], ignore_index=True), 128, "mirror", "learned") == 0.001
+
+
+def test_the_rate_that_is_soonest_right_is_chosen_and_bits_decide_where_none_is():
+    runs = pd.DataFrame({"lr": [1e-3, 3e-3, 1e-2], "steps_to_90": [None, 175.0, 100.0], "dev_bits": [0.001, 0.002, 0.003]})
+    assert positions_loudness.best_rate(runs) == 1e-2
+    assert positions_loudness.best_rate(runs.assign(steps_to_90=math.nan)) == 1e-3
+    assert positions_loudness.best_rate(runs.assign(steps_to_90=[50.0, 75.0, 50.0], dev_bits=[0.3, 0.1, 0.2])) == 1e-2

@@ -53,10 +53,14 @@ def _first_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights[:, :1] @ v
 
 
+def _softmax_over_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.mT * q.size(-1) ** -0.5, dim=-2) @ v
+
+
 MULTI_HEAD = Exercise(
     hint="For each head i take its d columns of W_q, W_k and W_v, that is w_q[:, i·d : (i + 1)·d] and so on; let it attend as "
     "one head does; put the heads side by side with torch.cat; multiply with w_o.",
-    why="A loop over heads is the definition. The version with one product and a transpose is the same, only faster.",
+    why="A loop over heads is the definition. The version with one product and a transpose is the same, in one product.",
     shapes="Write the shapes down: w_q is (d_model, H·d), so one head's part is (d_model, d), its output (B, L, d); H of them "
     "side by side are (B, L, H·d), and times w_o (B, L, d_model).",
     next_step="Try num_heads = 1 first: then it is self-attention times w_o.",
@@ -70,6 +74,10 @@ MULTI_HEAD = Exercise(
         Mistake(
             _version(attend=lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=1.0)),
             "There is no scale: divide each head's scores by √d.",
+        ),
+        Mistake(
+            _version(attend=_softmax_over_queries),
+            "Your softmax runs over the queries. Each row of the weights sums to 1: take it over the keys, dim=-1.",
         ),
         Mistake(
             _version(cut=lambda x, num_heads: x[:, None]),
