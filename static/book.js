@@ -47,7 +47,16 @@ if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = f
 // What scrolls sideways fades at the edge behind which there is more (book.css), and can be scrolled with the arrow keys. The
 // theme sees to the keys in outputs of cells, and an explorer to its own picture.
 document.addEventListener("DOMContentLoaded", () => {
-  const theirs = ".cell_output > .text_html, .cell_output > .image_png, .explorer .picture";
+  for (const picture of document.querySelectorAll("article .cell_output figure > :is(img, a)")) {
+    const frame = document.createElement("div"); // so that a picture scrolls and fades, and its caption does not
+    frame.className = "picture-frame";
+    picture.replaceWith(frame);
+    frame.append(picture);
+  }
+  for (const cell of document.querySelectorAll("article table.dataframe :is(th, td)")) {
+    if (cell.textContent.length > 20) cell.classList.add("prose");
+  }
+  const theirs = ".cell_output > .text_html, .cell_output > .image_png, .cell_output .stream pre, .explorer .picture";
   const show = (box) => {
     const more = box.scrollWidth - box.clientWidth;
     box.classList.toggle("more-left", box.scrollLeft > 1);
@@ -57,7 +66,7 @@ document.addEventListener("DOMContentLoaded", () => {
     else box.removeAttribute("tabindex");
   };
   const watcher = new ResizeObserver((seen) => seen.forEach(({ target }) => show(target)));
-  for (const box of document.querySelectorAll(`article :is(.pst-scrollable-table-container, figure, ${theirs})`)) {
+  for (const box of document.querySelectorAll(`article :is(.pst-scrollable-table-container, .picture-frame, ${theirs})`)) {
     box.addEventListener("scroll", () => show(box), { passive: true });
     watcher.observe(box);
   }
