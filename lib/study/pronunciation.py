@@ -185,7 +185,7 @@ def pairs(entries: Iterable[Entry]) -> list[Pair]:
     return [Pair(LETTERS.encode(entry.spelling), PHONEMES.encode(sounds)) for entry in entries for sounds in entry.sounds]
 
 
-def batches(examples: Sequence[Pair], max_tokens: int, *, seed: int | None = None) -> Iterator[PairBatch]:
+def batches(examples: Sequence[Pair], max_tokens: int, *, seed: int | Sequence[int] | None = None) -> Iterator[PairBatch]:
     """One pass over the pairs, sorted by length, so that next to nothing is computed on padding.
 
     Args:
