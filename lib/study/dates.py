@@ -1,6 +1,6 @@
 """Dates as people write them in 300 languages, made by Babel, with the spans of day, month and year to be found.
 
-A sentence is a date among names and other numbers, all as its locale writes them: "Neuseeland, 4 km: 7. März 2024". Whole
+A sentence is a date among names and other numbers, all as its locale writes them: "Neuseeland: 1984 – 7. März 2024". Whole
 languages are held out, with all their locales, so that their words for months are new to a model.
 
 Source of the formats and names: the Unicode Common Locale Data Repository, as it comes with the package `babel`.

@@ -13,7 +13,7 @@ from lib.transformer import Transformer, TransformerConfig
 
 _LETTERS, _SOUNDS = "abdefgijklmnoprstuvz", "AA B D EH F G IH JH K L M N OW P R S T UH V Z"
 SOUND = dict(zip(_LETTERS, _SOUNDS.split(), strict=True))
-RECIPE = Recipe(epochs=4, lr=5e-3, max_tokens=512, precision="float32")
+RECIPE = Recipe(epochs=4, max_tokens=512, precision="float32")
 
 
 def toy_model(**changes):
@@ -50,7 +50,7 @@ def test_an_untrained_model_is_about_as_good_as_a_guess():
 def learned(toy):
     """A model that has seen 340 of the 400 words, and the rows of its training."""
     model = toy_model(dropout=0.0)
-    rows = train(model, pairs(toy[:340]), replace(RECIPE, epochs=40, lr=1e-2), progress=False)
+    rows = train(model, pairs(toy[:340]), replace(RECIPE, epochs=30), progress=False)
     return model, rows
 
 
@@ -100,7 +100,7 @@ def test_a_finished_training_is_not_done_again(toy, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "sizes", "message"),
-    [({"lr": 0.1}, {}, r"with lr = 0\.005, not 0\.1"), ({}, {"dropout": 0.2}, "with model = ")],
+    [({"lr": 0.1}, {}, r"with lr = 0\.01, not 0\.1"), ({}, {"dropout": 0.2}, "with model = ")],
     ids=["recipe", "model"],
 )
 def test_a_run_of_another_recipe_or_model_is_refused(toy, tmp_path, changes, sizes, message):
@@ -151,15 +151,15 @@ def test_transcribing_leaves_the_mode_as_it_was(toy):
     assert model.training
 
 
-def test_matrices_decay_and_embeddings_norms_and_biases_do_not():
+def test_every_weight_has_one_optimizer_and_matrices_inside_the_layers_have_muon():
     model = toy_model()
-    decays, rest = seq2seq._groups(model, 0.1)
-    assert decays["weight_decay"] == 0.1
-    assert rest["weight_decay"] == 0.0
-    assert {value.dim() for value in decays["params"]} == {2}
+    parts = seq2seq._optimizers(model, RECIPE, steps=1)
     names = {id(value): name for name, value in model.named_parameters()}
-    assert all("layers" in names[id(value)] or names[id(value)] == "output.weight" for value in decays["params"])
-    assert len(decays["params"]) + len(rest["params"]) == len(names)
+    muon, adam = ([names[id(value)] for value in parts[name].param_groups[0]["params"]] for name in ("muon", "adam"))
+    assert sorted(muon + adam) == sorted(names.values())
+    assert all(".layers." in name and name.endswith("weight") and "norm" not in name for name in muon)
+    assert len(muon) == 4 + 6  # in_proj and out_proj of each attention, linear1 and linear2
+    assert {"source_embedding.tokens.weight", "output.weight"} <= set(adam)
 
 
 def test_the_precision_is_one_that_this_device_is_fast_in(device):
