@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 from lib.diagnostics import figures, links, sameness, structure
 from lib.diagnostics.modes import MODES, WITH_DROPOUT, Mode, as_found
 from lib.diagnostics.probe import CannotRun, Probe, Run, brief
@@ -156,7 +158,7 @@ def carry_out(checks: Iterable[Check], probe: Probe) -> tuple[Finding, ...]:
     Raises:
         ValueError: the module cannot be called with x at all.
     """
-    with as_found(probe.module, probe.x):
+    with torch.inference_mode(False), as_found(probe.module, probe.x):
         probe.try_out()
         return tuple(_finding(check, probe) for check in checks)
 

@@ -68,6 +68,7 @@ def long_input(run: Run) -> Iterator[Measurement]:
     L = max(4 * run.L, LONG)
     x = run.x[:1].cpu().repeat(1, -(-L // run.L), *[1] * (run.x.dim() - 2))[:, :L]
     module = copied(run.probe.module).cpu() if run.x.is_cuda else run.probe.module
+    pooled = run(x[:, : run.L], module=module).shape[:2] != (1, run.L)  # an error here has nothing to do with the length
     try:
         y = run(x, module=module)
     except Exception as problem:
@@ -75,7 +76,7 @@ def long_input(run: Run) -> Iterator[Measurement]:
         what = "a clear error" if clear else "an error from deep inside"
         yield run.measure(f"{what} at {L} tokens: {brief(problem)}", float(not clear), 0.0)
         return
-    if y.dim() >= 3 and run(run.x).size(1) == run.L:
+    if not pooled:
         yield run.measure(f"tokens of {L} without an output", L - y.size(1), 0.0)
     yield run.measure(f"outputs of {L} tokens that are not finite", (~y.isfinite()).sum(), 0.0)
 
@@ -130,10 +131,10 @@ def weights_of(run: Run, x: Tensor) -> dict[str, Tensor]:
 
 
 def gradients(run: Run) -> Iterator[Measurement]:
-    """Each matrix that is not an embedding gets a gradient, in nearly all of its rows and columns.
+    """Each matrix that is not an embedding gets a gradient, in three quarters of its rows and columns at least.
 
-    A few may be 0 for the tokens at hand, behind a ReLU. What runs after the last matrix with a gradient stands behind the
-    output that was returned, as a pooler does, and is let pass.
+    A few may be 0 for the tokens at hand, behind a ReLU. A submodule that runs after the last matrix with a gradient stands
+    behind the output that was returned, as a pooler does, and is let pass.
     """
     module, ran = run.probe.module, []
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
@@ -152,26 +153,30 @@ def gradients(run: Run) -> Iterator[Measurement]:
     loss = sum((one * weighting(one)).sum() for one in graph)
     found = dict(zip(matrices, torch.autograd.grad(loss, list(matrices.values()), allow_unused=True), strict=True))
 
-    owners = {name: ran.index(owner) for name, owner in _owners(module).items() if owner in ran}
-    last = max((owners.get(name, -1) for name, gradient in found.items() if gradient is not None), default=-1)
-    dead = [n for n, g in found.items() if (g is None and owners.get(n, -1) <= last) or (g is not None and _dead(g, run.L))]
+    behind = _behind_the_output(module, ran, {name for name, gradient in found.items() if gradient is not None})
+    dead = [name for name, g in found.items() if (_dead(g, run.L) if g is not None else name not in behind)]
     what = f"of {len(matrices)} matrices without a gradient in all their parts"
     yield run.measure(f"{what} ({', '.join(dead[:4])})" if dead else what, len(dead), 0.0)
 
 
-def _owners(module: nn.Module) -> dict[str, nn.Module]:
-    """From the name of a parameter to the submodule that holds it."""
-    return {name: module.get_submodule(name.rpartition(".")[0]) for name, _ in module.named_parameters()}
+def _behind_the_output(module: nn.Module, ran: list[nn.Module], live: set[str]) -> set[str]:
+    """Parameters of submodules that ran after all with a gradient, and around which nothing else has one either."""
+    owner = {name: name.rpartition(".")[0] for name, _ in module.named_parameters()}
+    first_run = {part: order for order, part in reversed(list(enumerate(ran)))}
+    time = {name: first_run.get(module.get_submodule(path), -1) for name, path in owner.items()}
+    last = max((time[name] for name in live), default=-1)
+    around = {name: path.rpartition(".")[0] for name, path in owner.items()}
+    return {n for n in owner if time[n] > last and around[n] and not any(one.startswith(f"{around[n]}.") for one in live)}
 
 
 def _dead(gradient: Tensor, L: int) -> bool:
-    """Whether a gradient is 0 in more than a tenth of the rows or columns. A table of positions is 0 behind its L-th row."""
+    """Whether a gradient is 0 in more than a quarter of the rows or columns. A table of positions is 0 behind its L-th row."""
     if not gradient.isfinite().all() or not gradient.any():
         return True
     rows, columns = (gradient.flatten(2).abs().sum(-1) if gradient.dim() > 2 else gradient.abs()).sum(1), gradient.abs().sum(0)
     if len(rows) > L and rows[:L].all() and not rows[L:].any():
         return False
-    return any((line == 0).float().mean() > 0.1 for line in (rows, columns))
+    return any((line == 0).float().mean() > 0.25 for line in (rows, columns))
 
 
 def copied(module: nn.Module) -> nn.Module:

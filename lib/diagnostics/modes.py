@@ -1,6 +1,5 @@
 """The modes in which a module is looked at, and how it is left as it was found."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ def as_found(module: nn.Module, x: Tensor) -> Iterator[None]:
     """Put back whatever the runs change: modes, parameters, buffers and the state of the random numbers."""
     modes = {part: part.training for part in module.modules()}
     kept = [
-        (store, name, tensor, tensor._version, tensor.detach().clone())
+        (store, name, tensor, tensor.detach().clone())
         for part in module.modules()
         for store in (part._parameters, part._buffers)
         for name, tensor in store.items()
@@ -47,9 +46,9 @@ def as_found(module: nn.Module, x: Tensor) -> Iterator[None]:
         finally:
             for part, training in modes.items():
                 part.training = training
-            for store, name, tensor, version, saved in kept:
+            for store, name, tensor, saved in kept:
                 store[name] = tensor
-                if tensor._version != version:
+                if not torch.equal(tensor, saved):  # a copy is a change too, to graphs that hold the tensor
                     with torch.no_grad():
                         tensor.copy_(saved)
 
@@ -58,8 +57,8 @@ def as_found(module: nn.Module, x: Tensor) -> Iterator[None]:
 def in_mode(module: nn.Module, mode: Mode) -> Iterator[None]:
     """The module in one mode, and afterwards in those of before."""
     before = {part: part.training for part in module.modules()}
-    module.train(mode.training)
     try:
+        module.train(mode.training)
         with torch.set_grad_enabled(mode.gradients), dropout_at(module, None if mode.dropout else 0.0):
             yield
     finally:
@@ -76,7 +75,9 @@ def dropouts(module: nn.Module) -> Iterator[tuple[object, str, float]]:
                 continue
             seen.add(id(owner))
             for name, value in vars(owner).items():
-                if re.search(r"drop|^p$", name) and type(value) in (int, float) and 0 <= value <= 1:
+                named = name in ("p", "dropout")
+                number = type(value) is float or (type(value) is int and named)
+                if number and 0 <= value <= 1 and (named or "drop" in name):
                     yield owner, name, value
 
 
@@ -86,11 +87,11 @@ def dropout_at(module: nn.Module, p: float | None) -> Iterator[None]:
     found = list(dropouts(module)) if p is not None else []
     try:
         for owner, name, _ in found:
-            setattr(owner, name, p)
+            vars(owner)[name] = p  # past `setattr`, since a configuration may be frozen
         yield
     finally:
         for owner, name, value in found:
-            setattr(owner, name, value)
+            vars(owner)[name] = value
 
 
 def seed_all(x: Tensor, seed: int) -> None:

@@ -66,8 +66,9 @@ class Probe:
                 "x must be (B, L, d_model) floats or (B, L) integer tokens with L ≥ 3, "
                 f"got {self.x.dtype} {tuple(self.x.shape)}."
             )
-        x = self.x.detach().clone()
-        self.x = x if x.size(0) > 1 else torch.cat([x, x.flip(1)])
+        with torch.inference_mode(False):
+            x = self.x.detach().clone()
+            self.x = x if x.size(0) > 1 else torch.cat([x, x.flip(1)])
         self.takes_keep = self.call is not None and _takes(self.call, 3)
 
     def answer(self, module: nn.Module, x: Tensor, keep: Tensor | None) -> object:
@@ -78,16 +79,17 @@ class Probe:
 
     def try_out(self) -> None:
         """Find out whether the module can be called at all, and without `keep`."""
-        run = Run(self, Mode(training=False, gradients=False))
-        try:
-            with run:
+        with Run(self, Mode(training=False, gradients=False)) as run:
+            try:
                 y = run(self.x)
-        except Exception as error:
-            self.takes_none = False
-            if not self.takes_keep:
-                raise ValueError(f"the module cannot be called with x {tuple(self.x.shape)}: {brief(error)}") from error
-            with run:
-                y = run(self.x)  # every token real
+            except Exception as error:
+                self.takes_none = False  # from now on, every token is said to be real
+                try:
+                    y = run(self.x) if self.takes_keep else None
+                except Exception:
+                    y = None
+                if y is None:
+                    raise ValueError(f"the module cannot be called with x {tuple(self.x.shape)}: {brief(error)}") from error
         if y.dim() < 2 or y.size(0) != self.x.size(0):
             raise ValueError(f"the first output must be (B = {self.x.size(0)}, …), got {tuple(y.shape)}.")
 

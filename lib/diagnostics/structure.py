@@ -19,6 +19,7 @@ def order(run: Run) -> Iterator[Measurement]:
     causal, positional = run.probe.causal, run.probe.positional
     if causal and not positional:
         raise CannotRun("a causal mask shows the order of tokens even without positions")
+    run.needs_stillness()
     y = run.per_token(run(run.x))
     turned = torch.arange(run.L).roll(1)
     if causal:
