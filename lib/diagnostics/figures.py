@@ -16,7 +16,7 @@ LARGE = 16  # times unit variance: what activations grow to in training
 LONG = 256
 MOST_SCORE = 1.5  # deviation of the scores at the start; 1 is what unit queries and keys give
 _DTYPES_DIFFER = r"dtype|scalar type|expected .* but (got|found)"
-_OBSCURE = r"must match|out of range|cannot be multiplied|invalid for input|expanded size|shape|broadcast"
+_OBSCURE = r"must match the|cannot be multiplied|invalid for input|expanded size|could not be broadcast"  # torch's own words
 
 
 def half_precision(run: Run) -> Iterator[Measurement]:
@@ -91,7 +91,7 @@ def scores(run: Run) -> Iterator[Measurement]:
     if not run.probe.untrained:
         raise CannotRun("untrained=False: a trained attention may have large scores for good reason")
     one, other = (weights_of(run, x) for x in (run.x, next(iter(run.probe.disturbed.values()))))
-    for name in one.keys() & other.keys():
+    for name in (name for name in one if name in other):
         seen = (one[name] > 0) & (other[name] > 0)
         change = torch.where(seen, one[name].log() - other[name].log(), torch.nan)
         change = change - change.nanmean(dim=-1, keepdim=True)
@@ -122,7 +122,7 @@ def weights_of(run: Run, x: Tensor) -> dict[str, Tensor]:
     """Name of the attention → its weights (heads, L, L), float32, for the first sequence of x, with tokens of unit variance."""
     if x.is_floating_point():
         x = (x - x.mean()) / x.std().clamp(min=1e-12)
-    with record_attention(run.probe.module) as recorded, torch.no_grad():
+    with record_attention(run.probe.module) as recorded:
         run(x[:1])
     square = {name: w.float().reshape(-1, *w.shape[-2:]) for name, w in recorded.items() if w.shape[-2:] == (run.L, run.L)}
     if not square:
@@ -173,10 +173,11 @@ def _dead(gradient: Tensor, L: int) -> bool:
     """Whether a gradient is 0 in more than a quarter of the rows or columns. A table of positions is 0 behind its L-th row."""
     if not gradient.isfinite().all() or not gradient.any():
         return True
-    rows, columns = (gradient.flatten(2).abs().sum(-1) if gradient.dim() > 2 else gradient.abs()).sum(1), gradient.abs().sum(0)
-    if len(rows) > L and rows[:L].all() and not rows[L:].any():
+    if gradient.dim() > 2:
         return False
-    return any((line == 0).float().mean() > 0.25 for line in (rows, columns))
+    rows, columns = gradient.abs().sum(1), gradient.abs().sum(0)
+    table = len(rows) > L and rows[:L].all() and not rows[L:].any()
+    return not table and any((line == 0).float().mean() > 0.25 for line in (rows, columns))
 
 
 def copied(module: nn.Module) -> nn.Module:

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from lib.diagnostics.modes import MODES, Mode, in_mode, seed_all
+from lib.diagnostics.modes import Mode, in_mode, seed_all
 from lib.diagnostics.report import Measurement
 
 # The largest relative error of two ways to compute the same in one dtype: sums in another order, a few layers deep.
@@ -54,6 +54,7 @@ class Probe:
     untrained: bool = True
     takes_keep: bool = field(init=False)
     takes_none: bool = field(default=True, init=False)
+    _noise: dict[Mode, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self):
         if not isinstance(self.module, nn.Module):
@@ -104,10 +105,11 @@ class Probe:
         with Run(self, mode) as run:
             return error(run(self.x, seed=1), run(self.x, seed=2))
 
-    @cached_property
-    def noisy(self) -> dict[Mode, bool]:
-        """In which modes the module is random although all dropout is 0."""
-        return {mode: self.noise(mode) > self.tolerance for mode in MODES}
+    def noisy(self, mode: Mode) -> bool:
+        """Whether the module is random in a mode although all dropout is 0."""
+        if mode not in self._noise:
+            self._noise[mode] = self.noise(mode)
+        return self._noise[mode] > self.tolerance
 
     def keep(self, *, in_front: bool = False) -> Tensor:
         """(B, L) with less and less real tokens from the first sequence, which is full, to the last."""
@@ -187,7 +189,7 @@ class Run:
 
     def needs_stillness(self) -> None:
         """For checks that compare inputs of different shapes, on which no seed makes dropout fall alike."""
-        if not self.mode.dropout and self.probe.noisy[self.mode]:
+        if not self.mode.dropout and self.probe.noisy(self.mode):
             raise CannotRun(f"outputs are random in {self.mode} although dropout was set to 0")
 
     def measure(self, what: str, value: float, tolerance: float, *, at_least: bool = False) -> Measurement:

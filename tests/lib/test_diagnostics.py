@@ -273,6 +273,18 @@ class TestSingleFigures:
         del module.q_proj, module.k_proj, module.v_proj
         assert "(in_proj.weight)" in diagnose(module, x.cpu())[REACH].worst.what
 
+    def test_a_table_of_positions_longer_than_the_input_is_not_dead(self, x):
+        class Placed(nn.Module):
+            def __init__(self, *shape):
+                super().__init__()
+                self.table, self.attention = nn.Parameter(torch.randn(*shape)), PlainAttention(D, H)
+
+            def forward(self, x):
+                return self.attention(x + self.table[..., : x.size(1), :])
+
+        for shape in ((300, D), (1, 300, D)):
+            assert diagnose(Placed(*shape), x.cpu(), positional=True)[REACH].result == PASSED
+
     def test_a_clear_error_is_as_good_as_a_value(self, x):
         class Short(PlainAttention):
             message = "{} tokens, but 100 positions at most: cut the input."
