@@ -10,7 +10,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def save(path: Path | str, model: nn.Module, card: Card, *, dtype: torch.dtype =
             f"{path.name} would have {len(content):,} bytes, the limit is {LIMIT:,}: take a smaller model or dtype."
         )
     storage, digest = str(dtype).removeprefix("torch."), hashlib.sha256(content).hexdigest()
-    card = Card(**(asdict(card) | {"storage": storage, "sha256": digest}))
+    card = replace(card, storage=storage, sha256=digest)
     write_whole(path, content)
     write_whole(path.with_suffix(".json"), (json.dumps(asdict(card), indent=1, ensure_ascii=False) + "\n").encode())
     return card
