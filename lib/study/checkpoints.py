@@ -39,7 +39,7 @@ class Card:
     scores: dict[str, Any]
     command: str  # that makes these weights again
     stamp: dict[str, str]  # `records.stamp()`: date, processor, versions
-    curve: list[dict[str, float]] = field(default_factory=list)  # one row for each epoch
+    curve: list[dict[str, Any]] = field(default_factory=list)  # one row for each epoch
     notes: str = ""
     storage: str = ""  # of the weights, filled in by `save`
     sha256: str = ""  # of the file of weights, filled in by `save`

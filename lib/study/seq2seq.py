@@ -54,7 +54,7 @@ def train(
     evaluate: Callable[[Transformer], dict[str, float]] | None = None,
     progress: bool = True,
     device: torch.device | str | None = None,
-) -> list[dict[str, float]]:
+) -> list[dict[str, Any]]:
     """Train the model in place, and leave it in evaluation mode.
 
     Args:
@@ -69,7 +69,7 @@ def train(
 
     Returns:
         A row for each epoch, those of before an interruption included: epoch, loss (nats per phoneme, label smoothing
-        included), seconds, and what `evaluate` gave.
+        included), seconds, the precision of the products, and what `evaluate` gave.
 
     Raises:
         FloatingPointError: the loss became NaN or infinite.
@@ -93,6 +93,7 @@ def train(
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: try a learning rate below {recipe.lr:g}.")
         row = {"epoch": epoch + 1, "loss": round(loss, 4), "seconds": round(time.perf_counter() - start, 1)}
+        row["precision"] = str(precision).removeprefix("torch.")
         rows.append(row | ({} if evaluate is None else evaluate(model.eval())))
         if run is not None:
             save_run(run, epoch + 1, settings, rows, parts)

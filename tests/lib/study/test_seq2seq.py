@@ -123,6 +123,7 @@ def test_training_in_bfloat16_comes_to_nearly_the_same_loss(toy):
         model = toy_model(dropout=0.0)
         rows = train(model, pairs(toy), replace(RECIPE, precision=precision), progress=False)
         losses[precision] = rows[-1]["loss"]
+        assert rows[-1]["precision"] == precision
         assert {value.dtype for value in model.parameters()} == {torch.float32}
     assert losses["bfloat16"] != losses["float32"]
     assert abs(losses["bfloat16"] - losses["float32"]) < 0.05
