@@ -7,7 +7,7 @@ READY := .venv/.ready
 READY_DEV := .venv/.ready-dev
 RUN := $(BIN)/python
 
-.PHONY: help book test lab notebooks lint format bench experiments shots clean
+.PHONY: help book test lab notebooks lint format bench experiments train shots clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,9 @@ bench: $(READY) ## our attention beside torch's: prints tables
 
 experiments: $(READY) ## renew the results under experiments/ (long)
 	@for script in experiments/[!_]*.py; do $(RUN) "$$script" || exit 1; done
+
+train: $(READY) ## rebuild the trained weights under checkpoints/ (long; goes on where it was interrupted)
+	@for script in checkpoints/train_*.py; do $(RUN) "$$script" || exit 1; done
 
 shots: $(READY_DEV) ## picture every page of the built book, in _build/shots
 	@$(RUN) tools/screenshots.py $(ARGS)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from lib.study.data import Batch
+
+AnyBatch = TypeVar("AnyBatch", bound=tuple)
 
 
 @dataclass
@@ -83,7 +86,7 @@ def fit(
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     history = History()
     seed_everything(seed)
-    for step, batch in enumerate(_bar(islice(batches, steps), steps, progress), start=1):
+    for step, batch in enumerate(bar(islice(batches, steps), steps, progress), start=1):
         model.train()
         value = loss(model, to_device(batch, device))
         if not value.isfinite():
@@ -131,14 +134,14 @@ def accuracy(model: nn.Module, batches: Iterable[Batch]) -> float:
     return right / total
 
 
-def to_device(batch: Batch, device: torch.device | str) -> Batch:
-    """The same batch on another device."""
-    return Batch(*(part.to(device) for part in batch))
+def to_device(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
+    """The same batch, a named tuple of tensors, on another device."""
+    return type(batch)(*(part.to(device) for part in batch))
 
 
-def _bar(batches: Iterable[Batch], steps: int | None, progress: bool) -> Iterable[Batch]:
+def bar(batches: Iterable[AnyBatch], steps: int | None, progress: bool, title: str = "training") -> Iterable[AnyBatch]:
     """The batches behind a progress bar, or bare where nobody watches, so that nothing reaches a log or a saved notebook."""
     watched = sys.stderr.isatty() or "ipykernel" in sys.modules
     if progress and watched and not os.environ.get("TQDM_DISABLE"):
-        return tqdm(batches, total=steps, desc="training", unit="step", leave=False)
+        return tqdm(batches, total=steps, desc=title, unit="step", leave=False)
     return batches

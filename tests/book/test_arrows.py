@@ -4,7 +4,7 @@
     diagnostics and interop may import all of these and are imported by none of them
 
 All of these import torch, Python's own library and nothing else. `lib.study` may import them and the packages of the book;
-only itself, chapters, tests, benchmarks and experiments import it.
+only itself, chapters, tests, benchmarks, experiments and the scripts under checkpoints import it.
 """
 
 import ast
@@ -29,9 +29,9 @@ RANKS = (
     {"diagnostics", "interop", "interop_transformers"},
 )
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
-MAY_IMPORT_STUDY = ("lib/study/", "chapters/", "tests/", "benchmarks/", "experiments/")
+MAY_IMPORT_STUDY = ("lib/study/", "chapters/", "tests/", "benchmarks/", "experiments/", "checkpoints/")
 LINES = 320
-SMALL = ("lib", "tools", "benchmarks", "experiments")
+SMALL = ("lib", "tools", "benchmarks", "experiments", "checkpoints")
 EXPLAINED = ("lib", "tools")
 
 
