@@ -7,8 +7,8 @@ One module, one subject; import them by name::
     from lib.multihead import MultiHeadAttention
     from lib.transformer import DecoderLM, Transformer, TransformerConfig
 
-From the ground up: `masks`, `positional`, `cache` · `tiled` · `attention` · `multihead`, `efficient` · `layers` · `stacks` ·
-`transformer` · `generation`; `interop` stands beside. Arrows point down only.
+From the ground up: `masks`, `positional`, `cache`, `inputs` · `tiled` · `attention` · `multihead`, `efficient` · `layers` ·
+`stacks` · `transformer` · `generation`; `interop` and `diagnostics` stand beside. Arrows point down only.
 
 Everything here needs torch and nothing else. `lib.study` (data, training, plots, explorers, exercises) serves the chapters
 and is never imported by the library itself.
