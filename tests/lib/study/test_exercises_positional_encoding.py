@@ -42,23 +42,21 @@ def sinusoids_by_slices(n, d_model):
 
 
 def turn_by_slices(x, angles):
-    a, b = x[:, 0::2], x[:, 1::2]
+    half = x.size(-1) // 2
     out = torch.empty_like(x)
-    out[:, 0::2] = a * angles.cos() - b * angles.sin()
-    out[:, 1::2] = a * angles.sin() + b * angles.cos()
+    out[:, :half] = x[:, :half] * angles.cos() - x[:, half:] * angles.sin()
+    out[:, half:] = x[:, :half] * angles.sin() + x[:, half:] * angles.cos()
     return out
 
 
+def turn_by_rotate_half(x, angles):
+    a, b = x.chunk(2, -1)
+    return x * angles.cos().repeat(1, 2) + torch.cat((-b, a), -1) * angles.sin().repeat(1, 2)
+
+
 def turn_by_complex_numbers(x, angles):
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
-
-
-def turn_by_matrices(x, angles):
-    rotation = torch.stack(
-        (torch.stack((angles.cos(), -angles.sin()), -1), torch.stack((angles.sin(), angles.cos()), -1)), -2
-    )  # (n, d/2, 2, 2)
-    return (rotation @ x.unflatten(-1, (-1, 2))[..., None]).flatten(-3)
+    turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((turned.real, turned.imag), -1)
 
 
 def positions_by_cumsum(real):
@@ -90,7 +88,7 @@ def alibi_by_loop(slopes, n):
 
 RIGHT = {
     "sinusoids": [sinusoids_by_loop, sinusoids_by_slices],
-    "turn": [turn_by_slices, turn_by_complex_numbers, turn_by_matrices],
+    "turn": [turn_by_slices, turn_by_rotate_half, turn_by_complex_numbers],
     "positions": [positions_by_cumsum, positions_by_shift, positions_by_loop],
     "alibi": [alibi_by_broadcast, alibi_by_loop],
 }
@@ -120,15 +118,16 @@ def each_column_alone(n, d_model):
     return torch.where(torch.arange(d_model) % 2 == 0, angles.sin(), angles.cos())
 
 
-def rotate_half(x, angles):
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+def neighbors(x, angles):
+    a, b = x[:, 0::2], x[:, 1::2]
+    return torch.stack((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).flatten(1)
 
 
 def overwritten(x, angles):
+    half = x.size(-1) // 2
     out = x.clone()
-    out[:, 0::2] = out[:, 0::2] * angles.cos() - out[:, 1::2] * angles.sin()
-    out[:, 1::2] = out[:, 1::2] * angles.cos() + out[:, 0::2] * angles.sin()
+    out[:, :half] = out[:, :half] * angles.cos() - out[:, half:] * angles.sin()
+    out[:, half:] = out[:, half:] * angles.cos() + out[:, :half] * angles.sin()
     return out
 
 
@@ -143,9 +142,9 @@ WRONG = {
     ],
     "turn": [
         (lambda x, angles: turn_by_slices(x, -angles), "other way round"),
-        (rotate_half, "half-split"),
+        (neighbors, "Here they are halves"),
         (overwritten, "new value"),
-        (lambda x, angles: x * angles.cos().repeat_interleave(2, -1), "quarter turn"),
+        (lambda x, angles: x * angles.cos().repeat(1, 2), "quarter turn"),
         (lambda x, angles: x @ angles, "(n, d / 2)"),
     ],
     "positions": [

@@ -21,7 +21,7 @@ def sinusoids(answer: Any) -> None:
 
 
 def turn(answer: Any) -> None:
-    """Check `turn(x, angles)`: the pairs (x0, x1), (x2, x3), … of every row, each turned by its angle against the clock.
+    """Check `turn_pairs(x, angles)`: the pairs (x0, x_{d/2}), … of every row, each turned by its angle against the clock.
 
     x is (n, d), d even, angles (n, d / 2) in radians. The answer returns (n, d).
     """
