@@ -4,7 +4,7 @@ Each task and kind is trained with three learning rates and seed 0. Two of them 
 sequences of 32 tokens ("near"), and, of those that are about as good there, the one that is best on dev sequences of 128
 ("far"); often both are one. Near, sinusoidal and learned positions have five seeds; everything else has three. Two more tasks
 ask a model without positions for its tokens' own places. And three kinds get five times the steps of "three back", three seeds
-each: the two that had not learned it, and rotary. Results: positions.csv beside this file. About 30 minutes on one core.
+each: the two that had not learned it, and rotary. Results: positions.csv beside this file. About 35 minutes on one core.
 
     python experiments/positions.py                      # all that the file does not hold yet
     python experiments/positions.py --only "three back"  # one task; its run of 250 steps is the one that a chapter repeats

@@ -101,7 +101,7 @@ def weights_and_sums(mask: Tensor, weights: Tensor, rows: Sequence[str], columns
     """A mask beside the weights that it leaves, and what each row of weights sums to. Mask and weights are (L, S)."""
     figure = plt.figure(figsize=(6.2, 3.1))
     figure.set_layout_engine("none")  # placed by hand: many such pictures are drawn at once
-    left, right = (figure.add_axes((x, 0.03, 0.41, 0.78)) for x in (0.08, 0.53))
+    left, right = (figure.add_axes((x, 0.03, 0.41, 0.78)) for x in (0.09, 0.53))
     cells(left, mask, "the mask", rows=rows, columns=columns)
     cells(right, mask, "weights, row sums", rows=[""] * len(rows), columns=columns, color="white")
     right.pcolormesh(
@@ -112,8 +112,8 @@ def weights_and_sums(mask: Tensor, weights: Tensor, rows: Sequence[str], columns
     shade = plt.get_cmap("Blues")
     for i, j in mask.nonzero().tolist():
         value = weights[i, j].item()
-        text = f"{value:.1f}".lstrip("0") if value < 0.95 else "1"
-        right.text(j, i, text, ha="center", va="center", color=plots._ink_on(shade(value)), fontsize=10)
+        text = "1" if value >= 0.995 else "<.01" if value < 0.005 else f"{value:.2f}".lstrip("0")
+        right.text(j, i, text, ha="center", va="center", color=plots._ink_on(shade(value)), fontsize=9.5)
     for i, total in enumerate(weights.sum(dim=-1).tolist()):
         empty = round(total) == 0
         right.text(
@@ -121,6 +121,23 @@ def weights_and_sums(mask: Tensor, weights: Tensor, rows: Sequence[str], columns
             weight="bold" if empty else "normal", color=plots.VERMILION if empty else plots.INK,
         )  # fmt: skip
     return figure
+
+
+def label_ends(ax: Axes, ends: Mapping[str, float], colors: Mapping[str, str], *, at: float, gap: float = 0.085) -> None:
+    """Name lines at their right ends, in their colors, and keep the names apart.
+
+    Args:
+        ends: name -> height of the line's end.
+        colors: name -> color.
+        at: where the names begin, in units of the horizontal axis.
+        gap: the least distance between two names, in units of the vertical axis.
+    """
+    names = sorted(ends, key=ends.get, reverse=True)
+    heights = [ends[name] for name in names]
+    for i in range(1, len(heights)):
+        heights[i] = min(heights[i], heights[i - 1] - gap)
+    for name, height in zip(names, heights, strict=True):
+        ax.text(at, height, name, color=colors[name], va="center", fontsize=12, weight="bold")
 
 
 def _array(tensor: Tensor) -> np.ndarray:

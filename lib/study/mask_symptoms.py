@@ -4,7 +4,10 @@ One rule decides what counts as a symptom: a loss below the floor with every see
 the bad side of all seeds with sound masks, by more than these differ among themselves.
 """
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
+from IPython.display import HTML
 
 from lib.study.mask_faults import NONE
 
@@ -68,3 +71,14 @@ def sway(rows: pd.DataFrame, after: int = 500) -> pd.DataFrame:
     """
     late = rows[rows["step"] > after].groupby(["fault", "lr", "seed"])["train_std"].mean()
     return late.groupby(["fault", "lr"]).agg(["min", "mean", "max"])
+
+
+def wrapped(columns: Mapping[str, Sequence[str]]) -> HTML:
+    """A table of sentences: aligned left, lines broken, so that it is no wider than the page.
+
+    Args:
+        columns: heading -> its cells, all of one number.
+    """
+    style = 'style="text-align: left; vertical-align: top; white-space: normal; overflow-wrap: anywhere"'
+    table = pd.DataFrame(columns).to_html(index=False, border=0)
+    return HTML(table.replace("<th>", f"<th {style}>").replace("<td>", f"<td {style}>"))

@@ -7,12 +7,12 @@ import torch
 
 from lib.study.exercises import Exercise, run, same, verdict
 from lib.study.exercises import positional_encoding as check
-from lib.study.exercises.positional_encoding.bias import ALIBI
+from lib.study.exercises.positional_encoding.moved import MOVED
 from lib.study.exercises.positional_encoding.padded import POSITIONS
-from lib.study.exercises.positional_encoding.sinusoids import SINUSOIDS
+from lib.study.exercises.positional_encoding.slopes import SLOPES
 from lib.study.exercises.positional_encoding.turned import TURNED
 
-EXERCISES = {"sinusoids": SINUSOIDS, "turn": TURNED, "positions": POSITIONS, "alibi": ALIBI}
+EXERCISES = {"move_on": MOVED, "turn": TURNED, "positions": POSITIONS, "slopes": SLOPES}
 
 
 def pairs(table):
@@ -22,43 +22,43 @@ def pairs(table):
 # ---- right answers, in several styles
 
 
-def sinusoids_by_loop(n, d_model):
-    return torch.tensor(
-        [
-            [
-                (math.cos if j % 2 else math.sin)(position / 10000 ** (j // 2 * 2 / d_model))
-                for j in range(d_model)
-            ]
-            for position in range(n)
-        ]
-    )  # fmt: skip
-
-
-def sinusoids_by_slices(n, d_model):
-    angles = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)
-    table = torch.empty(n, d_model)
-    table[:, 0::2], table[:, 1::2] = angles.sin(), angles.cos()[:, : d_model // 2]
-    return table
-
-
-def turn_by_slices(x, angles):
-    a, b = x[:, 0::2], x[:, 1::2]
-    out = torch.empty_like(x)
-    out[:, 0::2] = a * angles.cos() - b * angles.sin()
-    out[:, 1::2] = a * angles.sin() + b * angles.cos()
+def moved_by_slices(row, k):
+    angles = k / 10000 ** (torch.arange(0, len(row), 2) / len(row))
+    out = torch.empty_like(row)
+    out[0::2] = row[0::2] * angles.cos() + row[1::2] * angles.sin()
+    out[1::2] = row[1::2] * angles.cos() - row[0::2] * angles.sin()
     return out
 
 
+def moved_by_angle(row, k):
+    angles = torch.atan2(row[0::2], row[1::2]) + k * 10000 ** (-torch.arange(0, len(row), 2) / len(row))
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten()
+
+
+def moved_by_matrix(row, k):
+    blocks = []
+    for i in range(len(row) // 2):
+        angle = k / 10000 ** (2 * i / len(row))
+        blocks.append(torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
+    return torch.block_diag(*blocks) @ row
+
+
+def turn_by_slices(x, angles):
+    half = x.size(-1) // 2
+    out = torch.empty_like(x)
+    out[:, :half] = x[:, :half] * angles.cos() - x[:, half:] * angles.sin()
+    out[:, half:] = x[:, :half] * angles.sin() + x[:, half:] * angles.cos()
+    return out
+
+
+def turn_by_rotate_half(x, angles):
+    a, b = x.chunk(2, -1)
+    return x * angles.cos().repeat(1, 2) + torch.cat((-b, a), -1) * angles.sin().repeat(1, 2)
+
+
 def turn_by_complex_numbers(x, angles):
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
-
-
-def turn_by_matrices(x, angles):
-    rotation = torch.stack(
-        (torch.stack((angles.cos(), -angles.sin()), -1), torch.stack((angles.sin(), angles.cos()), -1)), -2
-    )  # (n, d/2, 2, 2)
-    return (rotation @ x.unflatten(-1, (-1, 2))[..., None]).flatten(-3)
+    turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((turned.real, turned.imag), -1)
 
 
 def positions_by_cumsum(real):
@@ -79,20 +79,34 @@ def positions_by_loop(real):
     return torch.tensor(rows)
 
 
-def alibi_by_broadcast(slopes, n):
-    places = torch.arange(n)
-    return slopes.view(-1, 1, 1) * -(places - places[:, None]).abs()
+def series(n):
+    return [2.0 ** (-8 * h / n) for h in range(1, n + 1)]
 
 
-def alibi_by_loop(slopes, n):
-    return torch.tensor([[[-slope * abs(i - j) for j in range(n)] for i in range(n)] for slope in slopes.tolist()])
+def slopes_by_recursion(H):
+    below = 2 ** int(math.log2(H))
+    if below == H:
+        return torch.tensor(series(H))
+    return torch.cat((slopes_by_recursion(below), slopes_by_recursion(2 * below)[0::2][: H - below]))
+
+
+def slopes_by_loop(H):
+    n = 1
+    while 2 * n <= H:
+        n *= 2
+    slopes = series(n)
+    h = 1
+    while len(slopes) < H:
+        slopes.append(2.0 ** (-8 * h / (2 * n)))
+        h += 2
+    return torch.tensor(slopes, dtype=torch.float64)
 
 
 RIGHT = {
-    "sinusoids": [sinusoids_by_loop, sinusoids_by_slices],
-    "turn": [turn_by_slices, turn_by_complex_numbers, turn_by_matrices],
+    "move_on": [moved_by_slices, moved_by_angle, moved_by_matrix],
+    "turn": [turn_by_slices, turn_by_rotate_half, turn_by_complex_numbers],
     "positions": [positions_by_cumsum, positions_by_shift, positions_by_loop],
-    "alibi": [alibi_by_broadcast, alibi_by_loop],
+    "slopes": [slopes_by_recursion, slopes_by_loop],
 }
 
 
@@ -105,47 +119,33 @@ def test_a_right_answer_of_any_style_passes(name, answer, capsys):
 # ---- wrong answers, written as a reader would, with words that the advice must hold
 
 
-def even_widths_alone(n, d_model):
-    angles = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).reshape(n, d_model)
-
-
-def sines_first(n, d_model):
-    angles = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)
-    return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :d_model]
-
-
-def each_column_alone(n, d_model):
-    angles = torch.arange(n)[:, None] / 10000 ** (torch.arange(d_model) / d_model)
-    return torch.where(torch.arange(d_model) % 2 == 0, angles.sin(), angles.cos())
-
-
-def rotate_half(x, angles):
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+def neighbors(x, angles):
+    a, b = x[:, 0::2], x[:, 1::2]
+    return torch.stack((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1).flatten(1)
 
 
 def overwritten(x, angles):
+    half = x.size(-1) // 2
     out = x.clone()
-    out[:, 0::2] = out[:, 0::2] * angles.cos() - out[:, 1::2] * angles.sin()
-    out[:, 1::2] = out[:, 1::2] * angles.cos() + out[:, 0::2] * angles.sin()
+    out[:, :half] = out[:, :half] * angles.cos() - out[:, half:] * angles.sin()
+    out[:, half:] = out[:, half:] * angles.cos() + out[:, :half] * angles.sin()
     return out
 
 
 WRONG = {
-    "sinusoids": [
-        (even_widths_alone, "odd width"),
-        (sines_first, "All sines stand before"),
-        (each_column_alone, "different frequencies"),
-        (lambda n, d: sinusoids_by_loop(n + 1, d)[1:], "begin with 1"),
-        (lambda n, d: sinusoids_by_slices(n, d).T, "transposed"),
-        (lambda n, d: sinusoids_by_slices(n, d + 1)[:, 1:], "row 0 is 0, 1, 0, 1"),
+    "move_on": [
+        (lambda row, k: moved_by_angle(row, -k), "went back by k"),
+        (lambda row, k: row + moved_by_angle(torch.tensor([0.0, 1.0]).repeat(len(row) // 2), k), "You add the row of k"),
+        (lambda row, k: moved_by_slices(torch.tensor([0.0, 1.0]).repeat(len(row) // 2), k), "wherever the row began"),
+        (lambda row, k: moved_by_matrix(row, 1), "one position on"),
+        (lambda row, k: row, "the row of position 0"),
+        (lambda row, k: row.view(2, -1) @ row, "row[0::2]"),
     ],
     "turn": [
         (lambda x, angles: turn_by_slices(x, -angles), "other way round"),
-        (rotate_half, "half-split"),
+        (neighbors, "Here they are halves"),
         (overwritten, "new value"),
-        (lambda x, angles: x * angles.cos().repeat_interleave(2, -1), "quarter turn"),
+        (lambda x, angles: x * angles.cos().repeat(1, 2), "quarter turn"),
         (lambda x, angles: x @ angles, "(n, d / 2)"),
     ],
     "positions": [
@@ -156,12 +156,13 @@ WRONG = {
         (lambda real: (real.cumsum(0) - 1).clamp(min=0), "down the batch"),
         (lambda real: real.long(), "first real token"),
     ],
-    "alibi": [
-        (lambda slopes, n: -alibi_by_broadcast(slopes, n), "sign is missing"),
-        (lambda slopes, n: -slopes.view(-1, 1, 1) * (torch.arange(n)[:, None] - torch.arange(n)), "Later keys get a bonus"),
-        (lambda slopes, n: -slopes.view(-1, 1, 1) * (torch.arange(n)[:, None] - torch.arange(n)).relu(), "cost nothing"),
-        (lambda slopes, n: alibi_by_broadcast(slopes, n).sum(0), "The diagonal is 0"),
-        (lambda slopes, n: slopes * -(torch.arange(n)[:, None] - torch.arange(n)).abs(), "(H, n, n)"),
+    "slopes": [
+        (lambda H: torch.tensor(series(H)), "the formula with H itself"),
+        (lambda H: slopes_by_loop(H).sort(descending=True)[0], "sorted"),
+        (lambda H: -slopes_by_loop(H), "Slopes are positive"),
+        (lambda H: torch.tensor(series(16)[:H]), "then 2⁻¹ and 2⁻³"),
+        (lambda H: 2.0 ** -torch.arange(1, H + 1), "8 heads"),
+        (lambda H: slopes_by_loop(H)[:, None], "then 2⁻¹ and 2⁻³"),
     ],
 }
 
@@ -202,13 +203,13 @@ def test_the_inputs_tell_right_and_wrong_versions_apart_by_far_more_than_roundin
 
 
 MUTANTS = {
-    "sinusoids": [
-        lambda n, d: sinusoids_by_loop(n, d) * 1.01,
-        lambda n, d: sinusoids_by_loop(n, d).round(decimals=2),
-        lambda n, d: sinusoids_by_loop(min(n, 39), d),
-        lambda n, d: sinusoids_by_loop(n, d).half(),
-        lambda n, d: sinusoids_by_loop(n, d).tolist(),
-        lambda n, d: sinusoids_by_loop(n, d).clamp(min=0),
+    "move_on": [
+        lambda row, k: moved_by_slices(row, k) * 1.01,
+        lambda row, k: moved_by_slices(row, k + 0.01),
+        lambda row, k: moved_by_slices(row, abs(k)),
+        lambda row, k: moved_by_slices(row, k)[None],
+        lambda row, k: moved_by_slices(row, k).clamp(min=0),
+        lambda row, k: moved_by_slices(row, k).half(),
     ],
     "turn": [
         lambda x, angles: turn_by_slices(x, angles + 0.01),
@@ -225,13 +226,12 @@ MUTANTS = {
         lambda real: positions_by_cumsum(real)[..., None],
         lambda real: torch.zeros_like(real).long(),
     ],
-    "alibi": [
-        lambda slopes, n: alibi_by_loop(slopes, n) * 1.01,
-        lambda slopes, n: alibi_by_loop(slopes, n).tril(),
-        lambda slopes, n: alibi_by_loop(slopes.flip(0), n),
-        lambda slopes, n: alibi_by_loop(slopes[:1], n).expand(len(slopes), n, n),
-        lambda slopes, n: alibi_by_loop(slopes, n)[None],
-        lambda slopes, n: alibi_by_loop(slopes, n).masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf),
+    "slopes": [
+        lambda H: slopes_by_loop(H) * 1.01,
+        lambda H: slopes_by_loop(H).tolist(),
+        lambda H: slopes_by_loop(min(H, 12)),
+        lambda H: slopes_by_loop(H)[None],
+        lambda H: slopes_by_loop(H).round(decimals=1),
     ],
 }
 

@@ -55,3 +55,21 @@ def test_rows_without_a_key_are_marked_with_their_sum():
     sums = [text for text in figure.axes[1].texts if text.get_position()[0] > 1.5]
     assert [text.get_text() for text in sums] == ["1", "0"]
     assert [text.get_weight() for text in sums] == ["normal", "bold"]
+
+
+def test_a_small_weight_that_is_allowed_does_not_read_as_zero():
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    weights = torch.tensor([[0.001, 0.03, 0.969]])
+    figure = mask_pictures.weights_and_sums(mask, weights, ["a"], ["a", "b", "c"])
+    shown = [text.get_text() for text in figure.axes[1].texts if text.get_position()[0] < 2.5]
+    assert shown == ["<.01", ".03", ".97"]
+
+
+def test_names_of_lines_stay_apart_and_in_order():
+    _, ax = plt.subplots()
+    ends = {"low": 0.30, "high": 0.9, "middle": 0.32}
+    mask_pictures.label_ends(ax, ends, dict.fromkeys(ends, "black"), at=1.0, gap=0.1)
+    heights = {text.get_text(): text.get_position()[1] for text in ax.texts}
+    assert heights["high"] == 0.9
+    assert heights["middle"] == 0.32
+    assert heights["low"] == pytest.approx(0.22)

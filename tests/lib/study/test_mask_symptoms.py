@@ -59,3 +59,12 @@ def test_sway_is_the_mean_deviation_of_late_steps_over_the_seeds():
     rows = pd.DataFrame({"fault": "a", "lr": 0.1, "seed": [0, 0, 0, 1], "step": [500, 600, 700, 600]})
     rows["train_std"] = [9.0, 0.1, 0.3, 0.4]
     assert study.sway(rows).loc[("a", 0.1)].tolist() == pytest.approx([0.2, 0.3, 0.4])
+
+
+def test_a_table_of_sentences_is_aligned_left_and_breaks_its_lines():
+    page = study.wrapped({"fault": ["a < b", "c"], "check": ["first", "second"]}).data
+    assert page.count("<th style=") == 2
+    assert page.count("<td style=") == 4
+    assert page.count("white-space: normal") == page.count("text-align: left") == 6
+    assert "a &lt; b" in page
+    assert "<th></th>" not in page  # no column of row numbers

@@ -1,7 +1,7 @@
 """The exercises of the chapter on positions. Each check takes the reader's answer and prints a verdict with advice.
 
     from lib.study.exercises import positional_encoding as check
-    check.sinusoids(sinusoids)
+    check.move_on(move_on)
 
 One module here for each exercise: its inputs, its texts, and the wrong versions it knows, right beside their advice.
 """
@@ -9,19 +9,19 @@ One module here for each exercise: its inputs, its texts, and the wrong versions
 from typing import Any
 
 from lib.study.exercises import check
-from lib.study.exercises.positional_encoding.bias import ALIBI
+from lib.study.exercises.positional_encoding.moved import MOVED
 from lib.study.exercises.positional_encoding.padded import POSITIONS
-from lib.study.exercises.positional_encoding.sinusoids import SINUSOIDS
+from lib.study.exercises.positional_encoding.slopes import SLOPES
 from lib.study.exercises.positional_encoding.turned import TURNED
 
 
-def sinusoids(answer: Any) -> None:
-    """Check `sinusoids(n, d_model)`: the table of n positions, (n, d_model), base 10000, odd widths too."""
-    check(SINUSOIDS, answer)
+def move_on(answer: Any) -> None:
+    """Check `move_on(row, k)`: a row of the sinusoidal table (d,), d even, of any position p; returns that of p + k, (d,)."""
+    check(MOVED, answer)
 
 
 def turn(answer: Any) -> None:
-    """Check `turn(x, angles)`: the pairs (x0, x1), (x2, x3), … of every row, each turned by its angle against the clock.
+    """Check `turn_pairs(x, angles)`: the pairs (x0, x_{d/2}), … of every row, each turned by its angle against the clock.
 
     x is (n, d), d even, angles (n, d / 2) in radians. The answer returns (n, d).
     """
@@ -36,6 +36,6 @@ def positions(answer: Any) -> None:
     check(POSITIONS, answer)
 
 
-def alibi(answer: Any) -> None:
-    """Check `alibi(slopes, n)`: what ALiBi adds to the scores, (H, n, n), from the slopes (H,)."""
-    check(ALIBI, answer)
+def slopes(answer: Any) -> None:
+    """Check `slopes(H)`: ALiBi's slopes of H heads, (H,), H any number from 1 on."""
+    check(SLOPES, answer)

@@ -1,4 +1,4 @@
-"""Exercise 2: a rotary encoding turns pairs of numbers."""
+"""Exercise 2: a rotary encoding turns pairs of numbers, here in the half-split layout: (x0, x_{d/2}), (x1, x_{d/2+1}), …"""
 
 import torch
 from torch import Tensor
@@ -11,20 +11,28 @@ def _cases() -> list[Case]:
     return [{"x": random_tensor(n, d, seed=40 + n), "angles": 3 * random_tensor(n, d // 2, seed=50 + n)} for n, d in sizes]
 
 
-def _with(first, second, *, split=lambda x: (x[:, 0::2], x[:, 1::2]), join=None):
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.chunk(2, dim=-1)
+
+
+def _neighbors(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[:, 0::2], x[:, 1::2]
+
+
+def _in_turn(parts: tuple[Tensor, Tensor]) -> Tensor:
+    return torch.stack(parts, dim=-1).flatten(-2)
+
+
+def _with(first, second, *, split=_halves, join=lambda parts: torch.cat(parts, dim=-1)):
     """A version from two formulas of the parts (a, b) of each pair and of cosine and sine."""
 
     def version(x: Tensor, angles: Tensor) -> Tensor:
         a, b = split(x)
         cos, sin = angles.cos(), angles.sin()
         parts = first(a, b, cos, sin), second(a, b, cos, sin)
-        return torch.stack(parts, dim=-1).flatten(-2) if join is None else join(parts)
+        return join(parts)
 
     return version
-
-
-def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.chunk(2, dim=-1)
 
 
 def _a(a, b, cos, sin):
@@ -36,10 +44,10 @@ def _b(a, b, cos, sin):
 
 
 TURNED = Exercise(
-    hint="Of every pair (a, b) make (a·cos − b·sin, b·cos + a·sin). The a stand in x[:, 0::2], the b in x[:, 1::2].",
+    hint="Of every pair (a, b) make (a·cos − b·sin, b·cos + a·sin). The a are the first half of each row, the b the second.",
     why="A turn keeps lengths, and two turned vectors have a dot product that depends on the difference of their angles alone.",
-    shapes="x[:, 0::2], x[:, 1::2] and the angles are all (n, d / 2). Put both results back in turn: "
-    "torch.stack((new_a, new_b), dim=-1).flatten(-2) is (n, d).",
+    shapes="a, b = x.chunk(2, dim=-1) are (n, d / 2), as the angles are. Put the results side by side: "
+    "torch.cat((new_a, new_b), dim=-1) is (n, d).",
     next_step="Try angle 0, which changes nothing, and a quarter turn, π/2, which makes (0, 1) out of (1, 0).",
     right=_with(_a, _b),
     cases=_cases,
@@ -53,16 +61,16 @@ TURNED = Exercise(
             "The second number is made from the first one's new value. Keep both old values until both new ones are made.",
         ),
         Mistake(
-            _with(_a, _b, split=_halves, join=lambda parts: torch.cat(parts, dim=-1)),
-            "Your pairs are (x0, x_{d/2}), (x1, x_{d/2+1}), …: the half-split layout. Here neighbors are pairs: (x0, x1), …",
+            _with(_a, _b, split=_neighbors, join=_in_turn),
+            "Your pairs are neighbors: (x0, x1), (x2, x3), … Here they are halves: (x0, x_{d/2}), (x1, x_{d/2+1}), …",
         ),
         Mistake(
-            _with(_a, _b, join=lambda parts: torch.cat(parts, dim=-1)),
-            "The turned numbers come back in another order: all first ones, then all second ones. Let them take turns again.",
+            _with(_a, _b, join=_in_turn),
+            "The turned numbers come back in another order, first and second ones in turn. Put the halves side by side again.",
         ),
         Mistake(
-            _with(_a, _b, split=_halves),
-            "You take the pairs apart as halves, and put them together as neighbors. Both times they are neighbors.",
+            _with(_a, _b, split=_neighbors),
+            "You take the pairs apart as neighbors, and put them together as halves. Both times they are halves.",
         ),
         Mistake(
             _with(lambda a, b, cos, sin: a * sin - b * cos, lambda a, b, cos, sin: b * sin + a * cos),
