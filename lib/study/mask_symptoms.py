@@ -79,6 +79,6 @@ def wrapped(columns: Mapping[str, Sequence[str]]) -> HTML:
     Args:
         columns: heading -> its cells, all of one number.
     """
-    style = 'style="text-align: left; vertical-align: top; white-space: normal; overflow-wrap: anywhere"'
+    style = 'style="text-align: left; vertical-align: top; white-space: normal; min-width: 0"'
     table = pd.DataFrame(columns).to_html(index=False, border=0)
     return HTML(table.replace("<th>", f"<th {style}>").replace("<td>", f"<td {style}>"))
