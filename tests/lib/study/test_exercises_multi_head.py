@@ -142,7 +142,7 @@ WRONG = {
     "split_heads": [
         (lambda x, h: x.view(x.size(0), h, x.size(1), -1), "reshape without a transpose"),
         (lambda x, h: x.view(*x.shape[:2], h, -1), "the heads stand behind the tokens"),
-        (lambda x, h: x.view(*x.shape[:2], -1, h).permute(0, 3, 1, 2), "every H-th column"),
+        (lambda x, h: x.view(*x.shape[:2], -1, h).permute(0, 3, 1, 2), "every h-th column"),
         (lambda x, h: x.view(*x.shape[:2], -1, h).transpose(1, 2), "you made it the width of one"),
         (lambda x, h: split_by_view(x, h).mT, "A row is a token"),
         (lambda x, h: split_by_view(x, h).flatten(0, 1), "Batch and heads are one axis"),
@@ -159,7 +159,7 @@ WRONG = {
     "multi_head": [
         (loop_with(scale=lambda d, width: math.sqrt(width)), "width of all heads together"),
         (loop_with(scale=lambda d, width: 1), "no scale"),
-        (loop_with(columns=lambda i, d, H: slice(i, None, H)), "every H-th column"),
+        (loop_with(columns=lambda i, d, H: slice(i, None, H)), "every h-th column"),
         (loop_with(last=lambda joined, w_o: joined), "output projection is missing"),
         (lambda x, a, b, c, o, h: softmax_of(x @ a, x @ b) @ (x @ c) @ o, "one wide head"),
         (loop_with_the_wrong_softmax, "take it over the keys, dim=-1"),

@@ -14,20 +14,20 @@ from lib.study.exercises.multi_head.split import SPLIT_HEADS
 
 
 def split_heads(answer: Any) -> None:
-    """Check `split_heads(x, num_heads)`: (B, L, H·d) -> (B, H, L, d), head i with the i-th d columns of every token."""
+    """Check `split_heads(x, num_heads)`: (B, n, h·d) -> (B, h, n, d), head i with the i-th d columns of every token."""
     check(SPLIT_HEADS, answer)
 
 
 def merge_heads(answer: Any) -> None:
-    """Check `merge_heads(heads)`: (B, H, L, d) -> (B, L, H·d), the heads side by side for every token."""
+    """Check `merge_heads(heads)`: (B, h, n, d) -> (B, n, h·d), the heads side by side for every token."""
     check(MERGE_HEADS, answer)
 
 
 def multi_head(answer: Any) -> None:
     """Check `multi_head(x, w_q, w_k, w_v, w_o, num_heads)`: multi-head self-attention without a mask, its output alone.
 
-    x is (B, L, d_model), w_q, w_k and w_v (d_model, H·d), w_o (H·d, d_model), each used as x @ w. Head i owns the i-th d
-    columns of the first three. The answer returns (B, L, d_model).
+    x is (B, n, d_model), w_q, w_k and w_v (d_model, h·d), w_o (h·d, d_model), each used as x @ w. Head i owns the i-th d
+    columns of the first three. The answer returns (B, n, d_model).
     """
     check(MULTI_HEAD, answer)
 

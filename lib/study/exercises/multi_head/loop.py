@@ -12,13 +12,13 @@ from lib.study.exercises.multi_head import merge, split
 
 def _cases() -> list[Case]:
     cases = []
-    for i, (B, L, d_model, H, d) in enumerate([(2, 5, 12, 3, 4), (3, 4, 6, 2, 6), (2, 6, 8, 4, 2), (1, 3, 5, 1, 4)]):
+    for i, (B, n, d_model, h, d) in enumerate([(2, 5, 12, 3, 4), (3, 4, 6, 2, 6), (2, 6, 8, 4, 2), (1, 3, 5, 1, 4)]):
         seed = 240 + 10 * i
         # Scores of a size at which the scale matters.
-        w_q, w_k, w_v = (random_tensor(d_model, H * d, seed=seed + j) * d_model**-0.5 * (2 if j < 2 else 1) for j in range(3))
-        w_o = random_tensor(H * d, d_model, seed=seed + 3) * (H * d) ** -0.5
-        x = random_tensor(B, L, d_model, seed=seed + 4)
-        cases.append({"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o, "num_heads": H})
+        w_q, w_k, w_v = (random_tensor(d_model, h * d, seed=seed + j) * d_model**-0.5 * (2 if j < 2 else 1) for j in range(3))
+        w_o = random_tensor(h * d, d_model, seed=seed + 3) * (h * d) ** -0.5
+        x = random_tensor(B, n, d_model, seed=seed + 4)
+        cases.append({"x": x, "w_q": w_q, "w_k": w_k, "w_v": w_v, "w_o": w_o, "num_heads": h})
     return cases
 
 
@@ -41,7 +41,7 @@ def _version(
 
 
 def _interleave(x: Tensor, num_heads: int) -> Tensor:
-    return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)  # (B, L, d·H) -> (B, L, d, H) -> (B, H, L, d)
+    return x.unflatten(-1, (-1, num_heads)).permute(0, 3, 1, 2)  # (B, n, d·h) -> (B, n, d, h) -> (B, h, n, d)
 
 
 def _scaled_by_all_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -61,15 +61,15 @@ MULTI_HEAD = Exercise(
     hint="For each head i take its d columns of W_q, W_k and W_v, that is w_q[:, i·d : (i + 1)·d] and so on; let it attend as "
     "one head does; put the heads side by side with torch.cat; multiply with w_o.",
     why="A loop over heads is the definition. The version with one product and a transpose is the same, in one product.",
-    shapes="Write the shapes down: w_q is (d_model, H·d), so one head's part is (d_model, d), its output (B, L, d); H of them "
-    "side by side are (B, L, H·d), and times w_o (B, L, d_model).",
+    shapes="Write the shapes down: w_q is (d_model, h·d), so one head's part is (d_model, d), its output (B, n, d); h of them "
+    "side by side are (B, n, h·d), and times w_o (B, n, d_model).",
     next_step="Try num_heads = 1 first: then it is self-attention times w_o.",
     right=_version(),
     cases=_cases,
     mistakes=(
         Mistake(
             _version(attend=_scaled_by_all_heads),
-            "Your scale is the width of all heads together. Each head has its own dot product: divide by √d, with d = H·d / H.",
+            "Your scale is the width of all heads together. Each head has its own dot product: divide by √d, with d = h·d / h.",
         ),
         Mistake(
             _version(attend=lambda q, k, v: scaled_dot_product_attention(q, k, v, scale=1.0)),
@@ -89,11 +89,11 @@ MULTI_HEAD = Exercise(
         ),
         Mistake(
             _version(cut=split.scrambled, join=merge.scrambled),
-            "Heads are made, and joined, by a reshape without a transpose. Cut the last axis alone: (B, L, H, d), then swap.",
+            "Heads are made, and joined, by a reshape without a transpose. Cut the last axis alone: (B, n, h, d), then swap.",
         ),
         Mistake(
             _version(cut=split.scrambled),
-            "Heads are made by a reshape without a transpose. Cut the last axis alone: (B, L, H, d), then swap.",
+            "Heads are made by a reshape without a transpose. Cut the last axis alone: (B, n, h, d), then swap.",
         ),
         Mistake(
             _version(join=merge.scrambled),
@@ -101,7 +101,7 @@ MULTI_HEAD = Exercise(
         ),
         Mistake(
             _version(cut=_interleave),
-            "Each head takes every H-th column. Head i owns the d neighboring columns i·d … (i + 1)·d − 1.",
+            "Each head takes every h-th column. Head i owns the d neighboring columns i·d … (i + 1)·d − 1.",
         ),
         Mistake(
             _version(attend=_first_weights),
