@@ -6,6 +6,10 @@
 
 `diagnose` runs every check; the functions named `assert_…` run one each. `record_attention` shows the weights of a model. Any
 module in plain torch will do; nothing is asked of it but to be called.
+
+It judges a module by its behavior. One that computes something else soundly looks sound to it: a scale that is too small, heads
+that share keys in another order, a causal mask that hides the query itself. To find these, compare with a reference, as
+`lib.attention`.
 """
 
 from torch import Tensor, nn

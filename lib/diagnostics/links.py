@@ -7,26 +7,36 @@ with respect to that place, which must be exactly 0. Integer tokens have no grad
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from lib.diagnostics.probe import CannotRun, Run, first, tensors, weighting
+from lib.diagnostics.probe import CannotRun, Run, error, first, tensors, weighting
 from lib.diagnostics.report import Measurement
 
 MOST_CUTS = 8
 
 
 def future(run: Run) -> Iterator[Measurement]:
-    """Outputs before a cut do not depend on inputs from the cut on, at up to 8 cuts."""
+    """Outputs before a cut do not depend on inputs from the cut on, at up to 8 cuts; and likewise beside a padding mask."""
     if not run.probe.causal:
         raise CannotRun("causal=False: the module may look at later tokens")
-    x, y = run.x, run.per_token(run(run.x))
     cuts = torch.linspace(1, run.L - 1, min(run.L - 1, MOST_CUTS)).long().tolist()
+    yield from _beyond(run, cuts, None, "")
+    if run.probe.takes_keep:
+        yield from _beyond(run, cuts, run.probe.keep(), ", beside a padding mask")
+
+
+def _beyond(run: Run, cuts: list[int], keep: Tensor | None, beside: str) -> Iterator[Measurement]:
+    def earlier(y: Tensor, t: int) -> Tensor:
+        return y[:, :t] if keep is None else y[:, :t][keep[:, :t]]  # of real tokens
+
+    x, y = run.x, run.per_token(run(run.x, keep))
     for what, other in run.probe.disturbed.items():
-        moved = [run.equal("", run(torch.cat([x[:, :t], other[:, t:]], dim=1))[:, :t], y[:, :t]) for t in cuts]
-        worst = max(moved, key=lambda one: one.value)
-        yield run.measure(f"change of earlier outputs when later tokens are {what}", worst.value, worst.tolerance)
+        moved = max(error(earlier(run(torch.cat([x[:, :t], other[:, t:]], dim=1), keep), t), earlier(y, t)) for t in cuts)
+        what = f"change of earlier outputs when later tokens are {what}{beside}"
+        yield run.measure(what, moved, run.probe.tolerance)
     if run.differentiates:
-        gradients = [run.gradient(x, None, lambda y, t=t: y[:, :t])[:, t:].flatten() for t in cuts]
-        yield run.zero("gradient of earlier outputs with respect to later inputs", torch.cat(gradients))
+        gradients = [run.gradient(x, keep, lambda y, t=t: earlier(y, t))[:, t:].flatten() for t in cuts]
+        yield run.zero(f"gradient of earlier outputs with respect to later inputs{beside}", torch.cat(gradients))
 
 
 def full_mask(run: Run) -> Iterator[Measurement]:
@@ -97,5 +107,5 @@ def wholly_padded(run: Run) -> Iterator[Measurement]:
         yield run.measure("gradients that are not finite", sum(map(_not_finite, gradients)), 0.0)
 
 
-def _not_finite(x: torch.Tensor) -> int:
+def _not_finite(x: Tensor) -> int:
     return int((~x.isfinite()).sum())

@@ -100,15 +100,11 @@ class Probe:
         floats = [t.dtype for t in (self.x, *self.module.parameters()) if t.is_floating_point()]
         return max((TOLERANCE.get(dtype, 1e-1) for dtype in floats), default=TOLERANCE[torch.float32])
 
-    def noise(self, mode: Mode) -> float:
-        """Relative difference of two calls in one mode that differ in the seed alone."""
-        with Run(self, mode) as run:
-            return error(run(self.x, seed=1), run(self.x, seed=2))
-
     def noisy(self, mode: Mode) -> bool:
-        """Whether the module is random in a mode although all dropout is 0."""
+        """Whether two calls in a mode differ although all dropout is 0: they differ in the seed alone."""
         if mode not in self._noise:
-            self._noise[mode] = self.noise(mode)
+            with Run(self, mode) as run:
+                self._noise[mode] = error(run(self.x, seed=1), run(self.x, seed=2))
         return self._noise[mode] > self.tolerance
 
     def keep(self, *, in_front: bool = False) -> Tensor:

@@ -184,3 +184,14 @@ def step(module: PlainAttention, x: Tensor, state: dict | None) -> tuple[Tensor,
     """How it goes on from the keys and values of earlier tokens."""
     state = {} if state is None else state
     return module(x, cache=state), state
+
+
+def planted(fault: str = "", *, causal: bool, device: str = "cpu") -> PlainAttention:
+    """One with two heads of width 32 and some dropout, always the same."""
+    torch.manual_seed(1)
+    return PlainAttention(64, 2, fault, causal=causal, dropout=0.1).to(device)
+
+
+def names(findings) -> set[str]:
+    """The checks of some findings."""
+    return {finding.check for finding in findings}
