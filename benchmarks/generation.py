@@ -126,13 +126,14 @@ def check(calls: _timing.Calls) -> None:
 def main() -> None:
     parser = _timing.parser(__doc__.splitlines()[0], batch=1, budget=30.0, min_rounds=5)
     parser.add_argument("--new", type=int, default=NEW, help=f"tokens to write, {NEW} when not given")
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES), help="sizes of the model")
     options = parser.parse_args()
     header = _timing.start(options, "transformers")
     new = 32 if options.quick else options.new
     reason = _timing.missing("transformers")
 
     rows = []
-    for name, (strategy, times) in tqdm(list(product(SIZES, ROWS)), unit="row"):
+    for name, (strategy, times) in tqdm(list(product(options.models, ROWS)), unit="row"):
         ours = gpt2(SIZES[name], options)
         theirs = None if reason else hugging_face(ours, SIZES[name], options)
         batch = options.batch * times
