@@ -209,5 +209,5 @@ class TestCache:
         attention, cache, x = build("plain"), KVCache(4), torch.randn(1, 4, 12, dtype=torch.float64)
         with torch.no_grad():
             attention(x, x, cache=cache)
-            with pytest.raises(ValueError, match="context of 4 tokens, this one has 3"):
+            with pytest.raises(ValueError, match=r"\(B, S\) = \(1, 4\), this one has \(1, 3\)"):
                 attention(x, x[:, :3], cache=cache)
