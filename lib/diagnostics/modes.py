@@ -31,8 +31,7 @@ WITH_DROPOUT = Mode(training=True, gradients=True, dropout=True)
 
 @contextmanager
 def as_found(module: nn.Module, x: Tensor) -> Iterator[None]:
-    """Put back whatever the runs change: modes, parameters, buffers and the state of the random numbers."""
-    modes = {part: part.training for part in module.modules()}
+    """Put back whatever the runs change: parameters, buffers and the state of the random numbers."""
     kept = [
         (store, name, tensor, tensor.detach().clone())
         for part in module.modules()
@@ -44,8 +43,6 @@ def as_found(module: nn.Module, x: Tensor) -> Iterator[None]:
         try:
             yield
         finally:
-            for part, training in modes.items():
-                part.training = training
             for store, name, tensor, saved in kept:
                 store[name] = tensor
                 if not torch.equal(tensor, saved):  # a copy is a change too, to graphs that hold the tensor

@@ -6,11 +6,16 @@ from torch import nn
 
 from lib.diagnostics import FAILED, PASSED, diagnose
 from tests.lib.faulty_module import (
+    BATCH,
+    CONTENT,
     EVAL,
+    FUTURE,
     LONG,
     REACH,
     SCORES,
+    STEPS,
     PlainAttention,
+    call,
 )
 
 D, H = 64, 2
@@ -43,9 +48,48 @@ class TestSingleFigures:
         def of(call):
             return diagnose(Layer(), x, call, causal=False)[REACH]
 
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = Layer()
+
+            def forward(self, x):
+                return self.layer(x)[:2]
+
+        inside = diagnose(Model(), x, causal=False)[REACH]
+        assert "(layer.out.weight)" in inside.worst.what
         assert of(lambda m, x: m(x)).result == PASSED
         assert "(out.weight)" in of(lambda m, x: m(x)[:2]).worst.what
         assert "(out.weight)" in of(lambda m, x: m(x)[0]).worst.what
+
+    @pytest.mark.parametrize("check", [FUTURE, CONTENT, BATCH])
+    def test_a_leak_too_small_to_move_an_output_has_a_gradient(self, check, x):
+        class Leaky(PlainAttention):
+            def forward(self, x, keep=None, cache=None):
+                tiny = 1e-9 * x
+                leak = {FUTURE: tiny.sum(1, True), CONTENT: tiny.cumsum(1), BATCH: tiny.roll(1, 0).cumsum(1)}[check]
+                return super().forward(x, keep) + leak
+
+        report = diagnose(Leaky(D, H), x, call)
+        assert [one.what for one in report[check].measurements if not one.passed]
+        assert all("gradient" in one.what for one in report[check].measurements if not one.passed)
+
+    def test_a_count_of_calls_in_place_of_tokens_is_found_by_a_first_piece_of_many(self, x):
+        class Placed(PlainAttention):
+            def forward(self, x, keep=None, cache=None, start=0):
+                at = torch.arange(start, start + x.size(1))[:, None]
+                return super().forward(x + torch.sin(at + torch.arange(D)), keep, cache)
+
+        def counting(tokens: bool):
+            def step(m, x, state):
+                cache, start = ({}, 0) if state is None else state
+                return m(x, cache=cache, start=start), (cache, start + (x.size(1) if tokens else 1))
+
+            return diagnose(Placed(D, H), x, call, positional=True, step=step)[STEPS]
+
+        assert counting(tokens=True).result == PASSED
+        wrong = [one.what for one in counting(tokens=False).measurements if not one.passed]
+        assert set(wrong) == {"difference from the full pass, 4 tokens, then one by one"}
 
     def test_a_joined_projection_with_one_dead_part_is_found(self, x):
         class Joined(PlainAttention):
