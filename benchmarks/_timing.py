@@ -17,12 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from statistics import median, quantiles
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
+from tqdm import tqdm
 
 Answer = dict[str, Tensor]  # what a contender computed, by name: its output, and gradients if there was a backward pass
 Calls = dict[str, Callable[[], Answer]]
@@ -131,6 +133,31 @@ def measure(calls: Calls, options: argparse.Namespace, labels: dict[str, object]
         row.notes = {f"{counted}, TFLOP/s": f"{_operations(calls[counted]) / median(seconds[counted]) / 1e12:.1f}"}
         row.notes |= {f"{name}, peak MiB": f"{_peak(call) / 2**20:.0f}" for name, call in calls.items()}
     return row
+
+
+def grid(
+    build_calls: Callable[..., Calls],
+    options: argparse.Namespace,
+    settings: Iterable[str],
+    passes: Iterable[str],
+    expected: Callable[[str], str],
+    counted: str,
+) -> list[Row]:
+    """Check and time the contenders at each length, setting and pass.
+
+    Args:
+        build_calls: from length, setting, pass and options to the contenders' calls.
+        options: those of `parser`, and `lengths`, of which --quick takes two.
+        expected: from a pass to the contender whose answer the others must give.
+        counted: the contender whose products are counted.
+    """
+    rows = []
+    lengths = options.lengths[:2] if options.quick else options.lengths
+    for labels in tqdm(list(product(lengths, settings, passes)), unit="row"):
+        calls = build_calls(*labels, options)
+        check(calls, expected(labels[-1]), BOUND[options.dtype])
+        rows.append(measure(calls, options, dict(zip(("length", "setting", "pass"), labels, strict=True)), counted=counted))
+    return rows
 
 
 def table(rows: Sequence[Row], times: Iterable[str], ratios: Iterable[tuple[str, str]]) -> str:

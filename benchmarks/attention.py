@@ -10,14 +10,12 @@ contender's output and gradients against torch's and stops at a wrong one. Torch
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from statistics import median
 
 import _timing
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
 from lib import masks
 from lib.attention import scaled_dot_product_attention
@@ -62,13 +60,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     options = parser.parse_args()
     header = _timing.start(options)
-    lengths = options.lengths[:2] if options.quick else options.lengths
-
-    rows = []
-    for length, setting, passes in tqdm(list(product(lengths, SETTINGS, PASSES)), unit="row"):
-        calls = build_calls(length, setting, passes, options)
-        _timing.check(calls, "torch", _timing.BOUND[options.dtype])
-        rows.append(_timing.measure(calls, options, {"length": length, "setting": setting, "pass": passes}, counted="auto"))
+    rows = _timing.grid(build_calls, options, SETTINGS, PASSES, lambda _: "torch", "auto")
     print(f"{header}\n\n{_timing.table(rows, TIMES, RATIOS)}\n")
     worst = max(rows, key=lambda row: median(row.ratios("auto", "torch")))
     ratio = median(worst.ratios("auto", "torch"))

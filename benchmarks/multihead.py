@@ -8,12 +8,10 @@ contender's output and gradients against torch's and stops at a wrong one.
 """
 
 from argparse import Namespace
-from itertools import product
 
 import _timing
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from lib import masks
 from lib.interop import from_torch
@@ -71,13 +69,8 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     options = parser.parse_args()
     header = _timing.start(options)
-    lengths = options.lengths[:2] if options.quick else options.lengths
-
-    rows = []
-    for length, setting, passes in tqdm(list(product(lengths, SETTINGS, PASSES)), unit="row"):
-        calls = build_calls(length, setting, passes, options)
-        _timing.check(calls, "torch, no fast path" if passes == "forward" else "torch", _timing.BOUND[options.dtype])
-        rows.append(_timing.measure(calls, options, {"length": length, "setting": setting, "pass": passes}, counted="ours"))
+    expected = {"forward": "torch, no fast path", "forward + backward": "torch"}
+    rows = _timing.grid(build_calls, options, SETTINGS, PASSES, expected.get, "ours")
     print(f"{header}\n\n{_timing.table(rows, TIMES, RATIOS)}")
 
 

@@ -3,15 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from browser import ROOT, chromium, watch
+from browser import ROOT, watch
 
 CLAIM = "at temperature 0.001 all 360 soft look-ups < the dictionary's · a margin & more"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with chromium() as browser:
-        yield browser
 
 
 def output(text: str) -> str:

@@ -1,32 +1,11 @@
 """The static face of the explorer in a browser, on a page of its own, and what holds for every explorer and playground."""
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
 import pytest
-from browser import chromium, missing, watch
-from faces_page import describe, forms, write_page
+from browser import missing, watch
+from faces_page import describe, forms
 
 from lib.study.explorer import Explorer, Slider
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_page(tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture
-def page(browser, folder) -> Iterator:
-    """The page, fresh; it must stay without errors and ask no other host."""
-    with watch(browser, folder.as_uri()) as watched:
-        yield watched.open("page")
-        assert watched.problems == []
 
 
 def shown(form) -> tuple[str, str, str, str]:
@@ -77,16 +56,16 @@ def test_explorers_on_one_page_do_not_move_each_other(page):
     assert forms(page, "Second").get_by_label("up").is_checked()
 
 
-def test_the_scripts_leave_no_global_name_behind(browser, folder, tmp_path):
+def test_the_scripts_leave_no_global_name_behind(browser, faces, tmp_path):
     (tmp_path / "empty.html").write_text("<!doctype html><title>Empty</title>", encoding="utf-8")
     names = "() => Object.getOwnPropertyNames(window).sort()"
-    with watch(browser, tmp_path.as_uri()) as empty, watch(browser, folder.as_uri()) as full:
+    with watch(browser, tmp_path.as_uri()) as empty, watch(browser, faces.as_uri()) as full:
         assert full.open("page").evaluate(names) == empty.open("empty").evaluate(names)
 
 
-def test_without_scripts_the_first_frame_shows(browser, folder):
-    with watch(browser, folder.as_uri(), java_script_enabled=False) as watched:
-        watched.page.goto(f"{folder.as_uri()}/page.html")
+def test_without_scripts_the_first_frame_shows(browser, faces):
+    with watch(browser, faces.as_uri(), java_script_enabled=False) as watched:
+        watched.page.goto(f"{faces.as_uri()}/page.html")
         form = forms(watched.page, "First")
         assert form.locator("img").get_attribute("alt") == describe(1, 1, False)
         assert "JavaScript" in form.inner_text()
@@ -94,12 +73,12 @@ def test_without_scripts_the_first_frame_shows(browser, folder):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1300])
-def test_axe_finds_nothing_and_nothing_sticks_out(browser, folder, theme, width):
+def test_axe_finds_nothing_and_nothing_sticks_out(browser, faces, theme, width):
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
         missing("axe-playwright-python is not installed: pip install -r requirements-dev.txt")
-    with watch(browser, folder.as_uri(), width=width) as watched:
+    with watch(browser, faces.as_uri(), width=width) as watched:
         page = watched.open("page")
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -109,8 +88,8 @@ def test_axe_finds_nothing_and_nothing_sticks_out(browser, folder, theme, width)
 
 
 @pytest.mark.parametrize("width", [400, 1300])
-def test_the_number_stands_beside_its_slider(browser, folder, width):
-    with watch(browser, folder.as_uri(), width=width) as watched:
+def test_the_number_stands_beside_its_slider(browser, faces, width):
+    with watch(browser, faces.as_uri(), width=width) as watched:
         form = forms(watched.open("page"), "First")
         slider, number = (form.locator(part).first.bounding_box() for part in ("input[type=range]", "output"))
         assert number["x"] >= slider["x"] + slider["width"]
@@ -118,8 +97,8 @@ def test_the_number_stands_beside_its_slider(browser, folder, width):
 
 
 @pytest.mark.parametrize("width", [400, 1300])
-def test_what_is_touched_is_large_enough_for_a_finger(browser, folder, width):
-    with watch(browser, folder.as_uri(), width=width) as watched:
+def test_what_is_touched_is_large_enough_for_a_finger(browser, faces, width):
+    with watch(browser, faces.as_uri(), width=width) as watched:
         page = watched.open("page")
         page.evaluate("document.querySelectorAll('details').forEach(part => (part.open = true))")
         for target in page.locator("form.explorer :is(input, button, summary)").all():

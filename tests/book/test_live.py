@@ -15,16 +15,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from browser import ROOT, chromium, missing, pages, watch
+from browser import ROOT, missing, pages, watch
 
 CHAPTERS = [name for name in pages() if (ROOT / f"{name}.ipynb").exists()]
 PATIENCE = 240  # seconds for all cells of a chapter; one takes up to 90 on two cores
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with chromium() as browser:
-        yield browser
 
 
 @contextmanager

@@ -1,33 +1,12 @@
 """The static face of the playground in a browser: script and Python must agree."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from browser import chromium, watch
-from faces_page import MAPS, TOKENS, X, forms, write_page
+from browser import watch
+from faces_page import MAPS, TOKENS, X, forms
 
 from lib.study.playground import attention_steps
 from lib.study.playground_planes import LIMIT, name_places, unit_of, vector_marks, written
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_page(tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture
-def page(browser, folder) -> Iterator:
-    """The page, fresh; it must stay without errors and ask no other host."""
-    with watch(browser, folder.as_uri()) as watched:
-        yield watched.open("page")
-        assert watched.problems == []
 
 
 def agrees(form, x) -> None:
@@ -191,8 +170,8 @@ def test_a_focused_point_has_a_ring_and_no_box_around_the_plane(page):
 
 
 @pytest.mark.parametrize(("width", "is_open"), [(400, False), (1300, True)])
-def test_steps_before_the_weights_are_folded_on_a_phone_only(browser, folder, width, is_open):
-    with watch(browser, folder.as_uri(), width=width) as watched:
+def test_steps_before_the_weights_are_folded_on_a_phone_only(browser, faces, width, is_open):
+    with watch(browser, faces.as_uri(), width=width) as watched:
         form = forms(watched.open("page"), "By hand")
         assert form.locator("details").evaluate_all("all => all.map(part => part.open)") == [is_open] * 3
         assert form.locator('[data-matrix="weights"]').is_visible()
@@ -200,7 +179,7 @@ def test_steps_before_the_weights_are_folded_on_a_phone_only(browser, folder, wi
         assert 0 <= says["y"] - plane["y"] - plane["height"] < 40
 
 
-def test_without_scripts_the_first_numbers_show_unfolded(browser, folder):
-    with watch(browser, folder.as_uri(), width=400, java_script_enabled=False) as watched:
-        watched.page.goto(f"{folder.as_uri()}/page.html")
+def test_without_scripts_the_first_numbers_show_unfolded(browser, faces):
+    with watch(browser, faces.as_uri(), width=400, java_script_enabled=False) as watched:
+        watched.page.goto(f"{faces.as_uri()}/page.html")
         agrees(forms(watched.page, "By hand"), X)
