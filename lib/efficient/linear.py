@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lib.efficient._inputs import fitted, key_mask, pad, positive
-from lib.inputs import autocast_inputs, check_inputs, without_autocast
+from lib.inputs import autocast_inputs, check_inputs, shapes, without_autocast
 
 FeatureMap = Callable[[Tensor], Tensor]
 FORMS = ("chunked", "parallel", "recurrent")
@@ -219,9 +219,8 @@ def _features(query, key, value, attn_mask, enable_gqa, feature_map, is_causal) 
 
     Those of each query are divided by their sum, and so are those of all keys, unless a query sees only some. Both cancel.
     """
-    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     if not query.dim() == key.dim() == value.dim() == 4:
-        raise ValueError(f"linear attention takes (B, H, L, d), four axes, got {shapes}.")
+        raise ValueError(f"linear attention takes (B, H, L, d), four axes, got {shapes(query, key, value)}.")
     query, key, value = autocast_inputs(query, key, value)
     scores_shape = check_inputs(query, key, value, 0.0, enable_gqa)
     mask = key_mask(attn_mask, scores_shape, "linear attention")
