@@ -6,29 +6,9 @@ from torch import nn
 
 import lib.diagnostics as diagnostics
 from lib.diagnostics import FAILED, diagnose
-from tests.lib import faults
+from tests.lib import checks, faults
 from tests.lib.faults import faulty_attention
-from tests.lib.faulty_module import (
-    BATCH,
-    CAUSAL_FAULTS,
-    CONTENT,
-    EMPTY,
-    FAULTS,
-    FULL,
-    FUTURE,
-    HALF,
-    HEADS,
-    ORDER,
-    SCORES,
-    STEPS,
-    PlainAttention,
-    call,
-    names,
-    planted,
-    step,
-)
-
-D, H = 64, 2
+from tests.lib.faulty_module import D, H, PlainAttention, call, names, planted, step
 
 
 @pytest.fixture
@@ -37,24 +17,24 @@ def x(device) -> torch.Tensor:
 
 
 class TestPlantedFaults:
-    @pytest.mark.parametrize("fault", CAUSAL_FAULTS)
+    @pytest.mark.parametrize("fault", checks.CAUSAL_FAULTS)
     def test_in_a_causal_module_is_found_by_its_checks_and_no_other(self, fault, x, device):
         report = diagnose(planted(fault, causal=True, device=device), x, call, step=step)
-        assert names(report.failed) == set(CAUSAL_FAULTS[fault])
+        assert names(report.failed) == set(checks.CAUSAL_FAULTS[fault])
 
-    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("fault", checks.FAULTS)
     def test_in_a_module_that_looks_both_ways_is_found_by_its_checks_and_no_other(self, fault, x, device):
         report = diagnose(planted(fault, causal=False, device=device), x, call, causal=False)
-        assert names(report.failed) == set(FAULTS[fault])
+        assert names(report.failed) == set(checks.FAULTS[fault])
 
     @pytest.mark.parametrize("causal", [True, False])
     def test_none_is_found_where_none_is(self, causal, x, device):
         report = diagnose(planted(causal=causal, device=device), x, call, causal=causal, step=step if causal else None)
         assert not report.failed
-        assert names(report.could_not_run) == ({ORDER} if causal else {FUTURE, STEPS})
+        assert names(report.could_not_run) == ({checks.ORDER} if causal else {checks.FUTURE, checks.STEPS})
 
     def test_every_check_finds_something(self):
-        found = {check for checks in (*FAULTS.values(), *CAUSAL_FAULTS.values()) for check in checks}
+        found = {check for their in (*checks.FAULTS.values(), *checks.CAUSAL_FAULTS.values()) for check in their}
         assert found == {check.name for check in diagnostics.catalog.CHECKS}
 
     def test_a_cause_says_in_which_mode_to_look(self, x, device):
@@ -64,39 +44,39 @@ class TestPlantedFaults:
             "causal forgotten": "No causal mask",
         }
         for fault, words in where.items():
-            finding = diagnose(planted(fault, causal=True, device=device), x, call)[FUTURE]
+            finding = diagnose(planted(fault, causal=True, device=device), x, call)[checks.FUTURE]
             assert words in finding.cause
             assert ("alone" in finding.cause) == ("alone" in words)
 
     def test_the_modes_that_failed_are_named(self, x, device):
-        finding = diagnose(planted("causal in training only", causal=True, device=device), x, call)[FUTURE]
+        finding = diagnose(planted("causal in training only", causal=True, device=device), x, call)[checks.FUTURE]
         modes = {one.where: True for one in finding.measurements}
         assert list(modes) == ["train", "train, no gradients", "eval", "eval, no gradients", "train, own dropout"]
         assert {one.where for one in finding.measurements if not one.passed} == {"eval", "eval, no gradients"}
 
     def test_a_leak_is_measured_by_content_and_by_an_exact_gradient(self, x, device):
-        found = diagnose(planted("causal forgotten", causal=True, device=device), x, call)[FUTURE].measurements
+        found = diagnose(planted("causal forgotten", causal=True, device=device), x, call)[checks.FUTURE].measurements
         gradient = [one for one in found if one.what.startswith("gradient")]
         assert {one.where for one in gradient} == {"train", "eval", "train, own dropout"}
         assert all(one.tolerance == 0 < one.value for one in gradient)
         assert all(one.tolerance == 2e-5 < one.value for one in found if one not in gradient)
-        sound = diagnose(planted(causal=True, device=device), x, call)[FUTURE].measurements
+        sound = diagnose(planted(causal=True, device=device), x, call)[checks.FUTURE].measurements
         assert all(one.value == 0 for one in sound if one.what.startswith("gradient"))
 
 
 # Faults of the attention function alone (tests/lib/faults.py) -> the check that finds them in a causal module.
 IN_THE_FUNCTION = {
-    "True means ignore": FULL,
-    "no scale": SCORES,
-    "softmax over the queries": FUTURE,
-    "causality forgotten": FUTURE,
-    "causality forgotten beside a mask": FUTURE,
-    "mask multiplied after the softmax": FUTURE,
-    "NaN in a row without a key": EMPTY,
-    "NaN in the gradient of such a row": EMPTY,
-    "exponentials without their maximum": HALF,
-    "first query gets the mean": FUTURE,
-    "distance for product": SCORES,
+    "True means ignore": checks.FULL,
+    "no scale": checks.SCORES,
+    "softmax over the queries": checks.FUTURE,
+    "causality forgotten": checks.FUTURE,
+    "causality forgotten beside a mask": checks.FUTURE,
+    "mask multiplied after the softmax": checks.FUTURE,
+    "NaN in a row without a key": checks.EMPTY,
+    "NaN in the gradient of such a row": checks.EMPTY,
+    "exponentials without their maximum": checks.HALF,
+    "first query gets the mean": checks.FUTURE,
+    "distance for product": checks.SCORES,
 }
 # No harm to see from outside, without a reference: other functions, sound in themselves, or what only a float mask shows.
 BEHAVES_WELL = {
@@ -163,13 +143,13 @@ class TestTokens:
     @pytest.mark.parametrize(
         ("fault", "check"),
         [
-            ("causal forgotten", FUTURE),
-            ("causal in training only", FUTURE),
-            ("sees one step ahead", FUTURE),
-            ("padding forgotten", CONTENT),
-            ("padding read the other way round", FULL),
-            ("softmax over the batch", BATCH),
-            ("heads joined by a reshape", HEADS),
+            ("causal forgotten", checks.FUTURE),
+            ("causal in training only", checks.FUTURE),
+            ("sees one step ahead", checks.FUTURE),
+            ("padding forgotten", checks.CONTENT),
+            ("padding read the other way round", checks.FULL),
+            ("softmax over the batch", checks.BATCH),
+            ("heads joined by a reshape", checks.HEADS),
         ],
     )
     @pytest.mark.parametrize("positional", [True, False])
@@ -182,9 +162,9 @@ class TestTokens:
     @pytest.mark.parametrize("causal", [True, False])
     def test_positions_that_are_never_added_are_found(self, causal, device):
         model = Model(causal=causal, positional=False).to(device)
-        assert diagnose(model, self.tokens.to(device), call, causal=causal, positional=True)[ORDER].result == FAILED
+        assert diagnose(model, self.tokens.to(device), call, causal=causal, positional=True)[checks.ORDER].result == FAILED
 
     def test_one_token_only_cannot_be_exchanged(self):
         report = diagnose(Model(causal=True, positional=True), torch.ones(2, 6, dtype=torch.long), call, positional=True)
-        assert {FUTURE, CONTENT, BATCH} <= names(report.could_not_run)
-        assert "two different ones" in report[FUTURE].reasons[0]
+        assert {checks.FUTURE, checks.CONTENT, checks.BATCH} <= names(report.could_not_run)
+        assert "two different ones" in report[checks.FUTURE].reasons[0]

@@ -5,20 +5,8 @@ import torch
 from torch import nn
 
 from lib.diagnostics import FAILED, PASSED, diagnose
-from tests.lib.faulty_module import (
-    BATCH,
-    CONTENT,
-    EVAL,
-    FUTURE,
-    LONG,
-    REACH,
-    SCORES,
-    STEPS,
-    PlainAttention,
-    call,
-)
-
-D, H = 64, 2
+from tests.lib import checks
+from tests.lib.faulty_module import D, H, PlainAttention, call
 
 
 @pytest.fixture
@@ -46,7 +34,7 @@ class TestSingleFigures:
                 return y, self.pooler(y), self.out(y)
 
         def of(call):
-            return diagnose(Layer(), x, call, causal=False)[REACH]
+            return diagnose(Layer(), x, call, causal=False)[checks.REACH]
 
         class Model(nn.Module):
             def __init__(self):
@@ -56,18 +44,22 @@ class TestSingleFigures:
             def forward(self, x):
                 return self.layer(x)[:2]
 
-        inside = diagnose(Model(), x, causal=False)[REACH]
+        inside = diagnose(Model(), x, causal=False)[checks.REACH]
         assert "(layer.out.weight)" in inside.worst.what
         assert of(lambda m, x: m(x)).result == PASSED
         assert "(out.weight)" in of(lambda m, x: m(x)[:2]).worst.what
         assert "(out.weight)" in of(lambda m, x: m(x)[0]).worst.what
 
-    @pytest.mark.parametrize("check", [FUTURE, CONTENT, BATCH])
+    @pytest.mark.parametrize("check", [checks.FUTURE, checks.CONTENT, checks.BATCH])
     def test_a_leak_too_small_to_move_an_output_has_a_gradient(self, check, x):
         class Leaky(PlainAttention):
             def forward(self, x, keep=None, cache=None):
                 tiny = 1e-9 * x
-                leak = {FUTURE: tiny.sum(1, True), CONTENT: tiny.cumsum(1), BATCH: tiny.roll(1, 0).cumsum(1)}[check]
+                leak = {
+                    checks.FUTURE: tiny.sum(1, True),
+                    checks.CONTENT: tiny.cumsum(1),
+                    checks.BATCH: tiny.roll(1, 0).cumsum(1),
+                }[check]
                 return super().forward(x, keep) + leak
 
         report = diagnose(Leaky(D, H), x, call)
@@ -85,7 +77,7 @@ class TestSingleFigures:
                 cache, start = ({}, 0) if state is None else state
                 return m(x, cache=cache, start=start), (cache, start + (x.size(1) if tokens else 1))
 
-            return diagnose(Placed(D, H), x, call, positional=True, step=step)[STEPS]
+            return diagnose(Placed(D, H), x, call, positional=True, step=step)[checks.STEPS]
 
         assert counting(tokens=True).result == PASSED
         wrong = [one.what for one in counting(tokens=False).measurements if not one.passed]
@@ -104,7 +96,7 @@ class TestSingleFigures:
 
         module = Joined()
         del module.q_proj, module.k_proj, module.v_proj
-        assert "(in_proj.weight)" in diagnose(module, x)[REACH].worst.what
+        assert "(in_proj.weight)" in diagnose(module, x)[checks.REACH].worst.what
 
     def test_a_table_of_positions_longer_than_the_input_is_not_dead(self, x):
         class Placed(nn.Module):
@@ -116,7 +108,7 @@ class TestSingleFigures:
                 return self.attention(x + self.table[..., : x.size(1), :])
 
         for shape in ((300, D), (1, 300, D)):
-            assert diagnose(Placed(*shape), x, positional=True)[REACH].result == PASSED
+            assert diagnose(Placed(*shape), x, positional=True)[checks.REACH].result == PASSED
 
     def test_a_clear_error_is_as_good_as_a_value(self, x):
         class Short(PlainAttention):
@@ -127,18 +119,18 @@ class TestSingleFigures:
                     raise ValueError(self.message.format(x.size(1)))
                 return super().forward(x, keep, cache)
 
-        finding = diagnose(Short(D, H), x)[LONG]
+        finding = diagnose(Short(D, H), x)[checks.LONG]
         assert finding.result == PASSED
         assert (
             finding.worst.what
             == "a clear error at 256 tokens: ValueError: 256 tokens, but 100 positions at most: cut the input."
         )
         Short.message = "too long"
-        assert diagnose(Short(D, H), x)[LONG].result == FAILED
+        assert diagnose(Short(D, H), x)[checks.LONG].result == FAILED
 
     def test_a_random_network_is_random_in_eval_even_where_its_dropout_is_zero(self, x):
         module = PlainAttention(D, H, "dropout in eval", dropout=0.0)
-        finding = diagnose(module, x)[EVAL]
+        finding = diagnose(module, x)[checks.EVAL]
         assert finding.result == FAILED
         assert "raised to 0.5" in finding.worst.what
 
@@ -150,4 +142,4 @@ class TestSingleFigures:
                 return scores.masked_fill(~allowed, -torch.inf).softmax(-1)
 
         long = torch.randn(2, 64, D)
-        assert diagnose(Alibi(D, H), long, positional=True)[SCORES].result == PASSED
+        assert diagnose(Alibi(D, H), long, positional=True)[checks.SCORES].result == PASSED

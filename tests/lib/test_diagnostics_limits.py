@@ -7,30 +7,8 @@ import torch
 from torch import nn
 
 from lib.diagnostics import COULD_NOT_RUN, FAILED, PASSED, diagnose
-from tests.lib.faulty_module import (
-    ALIVE,
-    AMOUNT,
-    BATCH,
-    CONTENT,
-    EMPTY,
-    FULL,
-    FUTURE,
-    HALF,
-    HEADS,
-    ORDER,
-    REACH,
-    SAME,
-    SCORES,
-    STEPS,
-    TRAIN,
-    PlainAttention,
-    call,
-    names,
-    planted,
-    step,
-)
-
-D, H = 64, 2
+from tests.lib import checks
+from tests.lib.faulty_module import D, H, PlainAttention, call, names, planted, step
 
 
 @pytest.fixture
@@ -43,22 +21,22 @@ class TestWhatCannotRun:
         report = diagnose(planted(causal=False), x, causal=False, positional=True, untrained=False)
         reasons = {finding.check: finding.reasons for finding in report.could_not_run}
         assert reasons == {
-            FUTURE: ("causal=False: the module may look at later tokens",),
-            FULL: ("`call` does not take `keep`, so the module cannot be told what is padding",),
-            CONTENT: ("`call` does not take `keep`, so the module cannot be told what is padding",),
-            AMOUNT: ("`call` does not take `keep`, so the module cannot be told what is padding",),
-            EMPTY: ("`call` does not take `keep`, so the module cannot be told what is padding",),
-            HEADS: ("with positions it takes a `keep` or a causal module to see one token by itself",),
-            STEPS: ("no `step` was given",),
-            SCORES: ("untrained=False: a trained attention may have large scores for good reason",),
+            checks.FUTURE: ("causal=False: the module may look at later tokens",),
+            checks.FULL: ("`call` does not take `keep`, so the module cannot be told what is padding",),
+            checks.CONTENT: ("`call` does not take `keep`, so the module cannot be told what is padding",),
+            checks.AMOUNT: ("`call` does not take `keep`, so the module cannot be told what is padding",),
+            checks.EMPTY: ("`call` does not take `keep`, so the module cannot be told what is padding",),
+            checks.HEADS: ("with positions it takes a `keep` or a causal module to see one token by itself",),
+            checks.STEPS: ("no `step` was given",),
+            checks.SCORES: ("untrained=False: a trained attention may have large scores for good reason",),
         }
         assert not names(report.passed) & names(report.could_not_run)
 
     @pytest.mark.parametrize("two", [lambda m, x: m(x), None])
     def test_a_call_without_keep_is_fine(self, two, x):
         report = diagnose(planted(causal=True), x, two)
-        assert report[FUTURE].result == PASSED
-        assert report[CONTENT].result == COULD_NOT_RUN
+        assert report[checks.FUTURE].result == PASSED
+        assert report[checks.CONTENT].result == COULD_NOT_RUN
 
     def test_an_error_in_one_mode_is_told_with_the_mode(self, x):
         def picky(m, x, keep):
@@ -66,7 +44,7 @@ class TestWhatCannotRun:
                 raise NotImplementedError("no empty sequences here")
             return m(x, keep)
 
-        finding = diagnose(planted(causal=True), x, picky)[EMPTY]
+        finding = diagnose(planted(causal=True), x, picky)[checks.EMPTY]
         assert finding.result == COULD_NOT_RUN
         assert finding.reasons == ("NotImplementedError: no empty sequences here (train; train, no gradients)",)
         assert all(one.passed for one in finding.measurements)
@@ -77,15 +55,15 @@ class TestWhatCannotRun:
                 raise NotImplementedError("no training here")
             return m(x, keep)
 
-        finding = diagnose(planted("causal forgotten", causal=True), x, picky)[FUTURE]
+        finding = diagnose(planted("causal forgotten", causal=True), x, picky)[checks.FUTURE]
         assert finding.result == FAILED
         assert finding.reasons
 
     def test_randomness_hides_what_takes_other_shapes_and_nothing_else(self, x):
         report = diagnose(planted("dropout of 0.1 in the code", causal=True), x, call, step=step)
-        assert report[FUTURE].result == report[CONTENT].result == PASSED
-        assert names(report.could_not_run) >= {SAME, HEADS, STEPS, HALF}
-        assert "outputs are random in train although dropout was set to 0 (train)" in report[HEADS].reasons
+        assert report[checks.FUTURE].result == report[checks.CONTENT].result == PASSED
+        assert names(report.could_not_run) >= {checks.SAME, checks.HEADS, checks.STEPS, checks.HALF}
+        assert "outputs are random in train although dropout was set to 0 (train)" in report[checks.HEADS].reasons
 
     def test_a_pooled_output_has_no_future_but_padding_and_neighbors(self, x):
         def pooled(m, x, keep):
@@ -93,11 +71,11 @@ class TestWhatCannotRun:
             return (m(x, keep) * keep[..., None]).sum(1) / keep.sum(1, keepdim=True).clamp(min=1)
 
         report = diagnose(planted(causal=False), x, pooled, causal=True)
-        assert "the output (3, 64) has no row for each of the 8 tokens" in report[FUTURE].reasons[0]
+        assert "the output (3, 64) has no row for each of the 8 tokens" in report[checks.FUTURE].reasons[0]
         assert not report.failed
-        assert {CONTENT, BATCH, EMPTY} <= names(report.passed)
+        assert {checks.CONTENT, checks.BATCH, checks.EMPTY} <= names(report.passed)
         over_all = diagnose(planted(causal=False), x, lambda m, x, keep: m(x, keep).mean(1), causal=False)
-        assert {CONTENT, AMOUNT} <= names(over_all.failed)
+        assert {checks.CONTENT, checks.AMOUNT} <= names(over_all.failed)
 
     def test_weights_that_never_form_are_not_judged(self, x):
         class Linear(nn.Module):
@@ -109,13 +87,13 @@ class TestWhatCannotRun:
                 return self.proj(x).cumsum(1)
 
         report = diagnose(Linear(), x)
-        assert {SCORES, ALIVE} <= names(report.could_not_run)
-        assert report[FUTURE].result == PASSED
+        assert {checks.SCORES, checks.ALIVE} <= names(report.could_not_run)
+        assert report[checks.FUTURE].result == PASSED
 
     def test_a_module_that_wants_keep_always_gets_it(self, x):
         report = diagnose(planted(causal=True), x, lambda m, x, keep: m(x, keep & True), step=step)
         assert not report.failed
-        assert names(report.could_not_run) == {ORDER, FULL}
+        assert names(report.could_not_run) == {checks.ORDER, checks.FULL}
 
 
 class TestLeavesNoTrace:
@@ -160,7 +138,7 @@ class TestLeavesNoTrace:
         module = planted("queries detached", causal=True)
         with outside():
             report = diagnose(module, x * 1.0, call)
-        assert names(report.failed) == {REACH}
+        assert names(report.failed) == {checks.REACH}
 
     def test_and_two_diagnoses_agree(self, x):
         one, other = (diagnose(planted("padding forgotten", causal=True), x, call) for _ in range(2))
@@ -198,7 +176,7 @@ class TestArguments:
 
     def test_one_sequence_will_do(self, x):
         report = diagnose(planted("softmax over the batch", causal=False), x[:1], call, causal=False)
-        assert BATCH in names(report.failed)
+        assert checks.BATCH in names(report.failed)
         assert not diagnose(planted(causal=False), x[:1], call, causal=False).failed
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -206,8 +184,8 @@ class TestArguments:
         module = planted(causal=True).to(dtype)
         report = diagnose(module, x.to(dtype), call, step=step)
         assert not report.failed
-        assert report[FUTURE].measurements[0].tolerance == {torch.float64: 1e-10, torch.bfloat16: 1e-1}[dtype]
+        assert report[checks.FUTURE].measurements[0].tolerance == {torch.float64: 1e-10, torch.bfloat16: 1e-1}[dtype]
 
     def test_training_that_draws_at_random_is_found(self, x):
         module = planted("dropout of 0.1 in the code", causal=True)
-        assert names(diagnose(module, x, call).failed) == {TRAIN}
+        assert names(diagnose(module, x, call).failed) == {checks.TRAIN}

@@ -8,7 +8,8 @@ import torch
 
 import lib.diagnostics as diagnostics
 from lib.diagnostics import COULD_NOT_RUN, FAILED, PASSED, Finding, Measurement, Report, diagnose
-from tests.lib.faulty_module import CONTENT, FUTURE, ORDER, STEPS, PlainAttention, call, step
+from tests.lib import checks
+from tests.lib.faulty_module import PlainAttention, call, step
 
 GOOD, BAD = Measurement("a figure", "train", 1e-7, 2e-5), Measurement("a leak", "eval", 0.5, 0.0)
 
@@ -195,7 +196,7 @@ class TestAssertions:
     def test_all_are_listed_and_together_run_every_check(self, monkeypatch):
         assert {name for name in diagnostics.__all__ if name.startswith("assert_")} == ASSERTIONS.keys()
         ran = []
-        monkeypatch.setattr(diagnostics.assertions, "carry_out", lambda checks, probe: ran.extend(checks) or ())
+        monkeypatch.setattr(diagnostics.assertions, "carry_out", lambda chosen, probe: ran.extend(chosen) or ())
         for name, (options, _) in ASSERTIONS.items():
             getattr(diagnostics, name)(PlainAttention(64, 2), torch.randn(2, 8, 64), call, **options)
         assert {check.name for check in ran} == {check.name for check in diagnostics.catalog.CHECKS}
@@ -204,12 +205,12 @@ class TestAssertions:
         x = torch.randn(2, 8, 64)
         with pytest.raises(AssertionError, match="could not run: `call` does not take `keep`"):
             diagnostics.assert_ignores_padding(PlainAttention(64, 2), x, lambda m, x: m(x))
-        with pytest.raises(AssertionError, match=f"{ORDER}: could not run: a causal mask shows the order"):
+        with pytest.raises(AssertionError, match=f"{checks.ORDER}: could not run: a causal mask shows the order"):
             diagnostics.assert_order(PlainAttention(64, 2), x, call, positional=False, causal=True)
 
     def test_names_only_what_it_was_asked(self):
         with pytest.raises(AssertionError) as error:
             diagnostics.assert_causal(PlainAttention(64, 2, "mask after the softmax"), torch.randn(2, 8, 64), call)
-        assert FUTURE in str(error.value)
-        assert CONTENT not in str(error.value)
-        assert STEPS not in str(error.value)
+        assert checks.FUTURE in str(error.value)
+        assert checks.CONTENT not in str(error.value)
+        assert checks.STEPS not in str(error.value)

@@ -16,7 +16,7 @@ from lib.layers import EncoderLayer
 from lib.multihead import MultiHeadAttention
 from lib.positional import RotaryEncoding
 from lib.transformer import DecoderLM, EncoderTagger, TransformerConfig
-from tests.lib.faulty_module import ALIVE, EMPTY, FUTURE, ORDER, SCORES, STEPS
+from tests.lib import checks
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 V, D, H = 19, 32, 4
@@ -67,12 +67,12 @@ class TestOurs:
             return m(x, is_causal=True, cache=cache)[0], cache
 
         report = diagnose(module, x, call, causal, positional, step if causal else None)
-        assert_sound(report, *(([] if positional else [ORDER]) if causal else [FUTURE, STEPS]))
+        assert_sound(report, *(([] if positional else [checks.ORDER]) if causal else [checks.FUTURE, checks.STEPS]))
 
     @pytest.mark.parametrize("norm_first", [True, False])
     def test_a_layer(self, norm_first, x, device):
         report = diagnose(EncoderLayer(D, H, 64, norm_first=norm_first).to(device), x, self.masked, causal=False)
-        assert_sound(report, FUTURE, STEPS)
+        assert_sound(report, checks.FUTURE, checks.STEPS)
 
     @pytest.mark.parametrize("positional", POSITIONAL)
     def test_a_language_model(self, positional, tokens, device):
@@ -86,7 +86,7 @@ class TestOurs:
             V, d_model=D, num_heads=H, num_encoder_layers=2, dim_feedforward=64, skip_padding=skip_padding
         )
         report = diagnose(EncoderTagger(config, 5).to(device), tokens, self.masked, causal=False, positional=True)
-        assert_sound(report, FUTURE, STEPS)
+        assert_sound(report, checks.FUTURE, checks.STEPS)
 
     def test_linear_attention_whose_weights_are_never_formed(self, x, device):
         class Linear(MultiHeadAttention):
@@ -97,7 +97,7 @@ class TestOurs:
                 return self.out_proj(y.transpose(1, 2).flatten(2))
 
         report = diagnose(Linear(D, H).to(device), x, lambda m, x, keep: m(x, keep))
-        assert_sound(report, ORDER, STEPS, SCORES, ALIVE)
+        assert_sound(report, checks.ORDER, checks.STEPS, checks.SCORES, checks.ALIVE)
 
 
 def of_torch(keep):
@@ -128,20 +128,20 @@ class TestTorchs:
     @pytest.mark.usefixtures("slow_path")
     def test_attention_without_weights(self, x, device):
         module = nn.MultiheadAttention(D, H, dropout=0.2, batch_first=True).to(device)
-        assert_sound(diagnose(module, x, self.attention, causal=False), FUTURE, STEPS)
+        assert_sound(diagnose(module, x, self.attention, causal=False), checks.FUTURE, checks.STEPS)
 
     @pytest.mark.usefixtures("slow_path")
     @pytest.mark.parametrize("norm_first", [True, False])
     def test_a_layer(self, norm_first, x, device):
         module = nn.TransformerEncoderLayer(D, H, 64, batch_first=True, norm_first=norm_first).to(device)
-        assert_sound(diagnose(module, x, self.layer, causal=False), FUTURE, STEPS)
-        assert_sound(diagnose(module, x, self.causal), ORDER, STEPS)
+        assert_sound(diagnose(module, x, self.layer, causal=False), checks.FUTURE, checks.STEPS)
+        assert_sound(diagnose(module, x, self.causal), checks.ORDER, checks.STEPS)
 
     @pytest.mark.usefixtures("slow_path")
     def test_a_stack(self, x, device):
         layer = nn.TransformerEncoderLayer(D, H, 64, batch_first=True)
         module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(device)
-        assert_sound(diagnose(module, x, self.layer, causal=False), FUTURE, STEPS)
+        assert_sound(diagnose(module, x, self.layer, causal=False), checks.FUTURE, checks.STEPS)
 
     def test_padding_alone_makes_nan_on_the_fast_path(self, x, device):
         """pytorch#41508 and others: still so in torch 2.13, in eval without gradients."""
@@ -150,20 +150,20 @@ class TestTorchs:
             (nn.TransformerEncoderLayer(D, H, 64, batch_first=True), self.layer),
         ):
             report = diagnose(module.to(device), x, call, causal=False)
-            assert [finding.check for finding in report.failed] == [EMPTY]
-            assert {one.where for one in report[EMPTY].measurements if not one.passed} == {"eval, no gradients"}
+            assert [finding.check for finding in report.failed] == [checks.EMPTY]
+            assert {one.where for one in report[checks.EMPTY].measurements if not one.passed} == {"eval, no gradients"}
 
     @pytest.mark.usefixtures("slow_path")
     def test_padding_alone_makes_nan_where_weights_are_asked_for(self, x, device):
         module = nn.MultiheadAttention(D, H, batch_first=True).to(device)
         report = diagnose(module, x, lambda m, x, keep: self.attention(m, x, keep, need_weights=True), causal=False)
-        assert [finding.check for finding in report.failed] == [EMPTY]
-        assert len({one.where for one in report[EMPTY].measurements if not one.passed}) == 4
+        assert [finding.check for finding in report.failed] == [checks.EMPTY]
+        assert len({one.where for one in report[checks.EMPTY].measurements if not one.passed}) == 4
 
     @pytest.mark.usefixtures("slow_path")
     def test_the_wrong_axes_are_found(self, x, device):
         report = diagnose(nn.MultiheadAttention(D, H).to(device), x, lambda m, x: m(x, x, x, need_weights=False), causal=False)
-        assert "a sample alone equals itself in a batch" in {finding.check for finding in report.failed}
+        assert checks.BATCH in {finding.check for finding in report.failed}
 
 
 class TestOthers:
@@ -189,14 +189,14 @@ class TestOthers:
         }
         causal = name != "Bert"
         report = diagnose(make[name]().to(device), tokens, self.hugging_face, causal, True, self.step if causal else None)
-        assert_sound(report, *([] if causal else [FUTURE, STEPS]))
+        assert_sound(report, *([] if causal else [checks.FUTURE, checks.STEPS]))
 
     def test_a_pooler_that_was_left_out_is_no_dead_projection(self, tokens, device):
         transformers = pytest.importorskip("transformers")
         sizes = {"hidden_size": D, "num_hidden_layers": 1, "num_attention_heads": H, "intermediate_size": 64}
         model = transformers.BertModel(transformers.BertConfig(vocab_size=V, **sizes)).to(device)
         report = diagnose(model, tokens, lambda m, x, keep: self.hugging_face(m, x, keep)[0], causal=False, positional=True)
-        assert_sound(report, FUTURE, STEPS)
+        assert_sound(report, checks.FUTURE, checks.STEPS)
 
     def test_a_layer_of_hugging_face_alone(self, x, device):
         transformers = pytest.importorskip("transformers")
@@ -212,7 +212,7 @@ class TestOthers:
             )
             return m(x, mask)
 
-        assert_sound(diagnose(layer, x, call, causal=False), FUTURE, STEPS)
+        assert_sound(diagnose(layer, x, call, causal=False), checks.FUTURE, checks.STEPS)
 
     @pytest.mark.parametrize("flash", [True, False])
     @pytest.mark.parametrize("options", [{}, {"rotary_pos_emb": True}, {"alibi_pos_bias": True}], ids=["", "rotary", "alibi"])
@@ -232,4 +232,4 @@ class TestOthers:
     def test_an_encoder_of_x_transformers(self, flash, x, device):
         package = pytest.importorskip("x_transformers")
         model = package.Encoder(dim=D, depth=2, heads=H, attn_flash=flash, attn_dropout=0.1, ff_dropout=0.1).to(device)
-        assert_sound(diagnose(model, x, lambda m, x, keep: m(x, mask=keep), causal=False), FUTURE, STEPS)
+        assert_sound(diagnose(model, x, lambda m, x, keep: m(x, mask=keep), causal=False), checks.FUTURE, checks.STEPS)
