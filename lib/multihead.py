@@ -238,7 +238,8 @@ def recorded_weights(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
     Inside, each `MultiHeadAttention` is asked for its weights, which takes O(L · S) memory; what they are at its latest call is
     kept, with their graph if gradients are enabled. Checkpointing and `skip_padding` rest meanwhile: a layer computed again
-    after the block would not be asked, and sequences that run alone have no weights in common.
+    after the block would not be asked, and sequences that run alone have no weights in common. For other modules than ours,
+    or where no output may change by a bit, take `lib.diagnostics.record_attention`.
     """
     weights, handles, resting = {}, [], []
     for name, module in model.named_modules():

@@ -75,7 +75,7 @@ def assert_long_input(module: nn.Module, x: Tensor, call: Call | None = None) ->
 
 
 def assert_sane_scores(module: nn.Module, x: Tensor, call: Call | None = None) -> None:
-    """Scores of a module at its random start have a deviation of at most 2."""
+    """Scores of a module at its random start have a deviation of at most 1.5."""
     _hold([figures.scores], Probe(module, x, call))
 
 

@@ -34,7 +34,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
         weights["encoder.layers.0.self_attn"]  # (B, H, L, S)
 
     It knows our modules, `nn.MultiheadAttention` and torch's layers that hold it, Hugging Face's models with "eager" or
-    "sdpa", and any module in plain torch that calls `softmax` or `F.scaled_dot_product_attention`.
+    "sdpa", and any module in plain torch that calls `softmax` or `F.scaled_dot_product_attention`. For weights of our own
+    modules that gradients flow through, take `lib.multihead.recorded_weights`.
 
     Args:
         model: any module; one that is called inside, or holds what is.
