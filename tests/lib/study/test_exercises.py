@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lib.study.exercises import Exercise, run, same, verdict
+from lib.study.exercises import run, verdict
 from lib.study.exercises import self_attention as check
 from lib.study.exercises.self_attention.head import SELF_ATTENTION
 from lib.study.exercises.self_attention.lookup import SOFT_LOOKUP
@@ -16,6 +16,7 @@ from lib.study.exercises.self_attention.maps import QKV
 from lib.study.exercises.self_attention.shape_table import SHAPES
 from lib.study.exercises.self_attention.weights import ATTENTION_WEIGHTS
 from lib.study.exercises.table import table_verdict
+from tests.lib.study.exercise_answers import known_mistakes, margin, pairs
 
 EXERCISES = {
     "qkv": QKV,
@@ -99,10 +100,6 @@ RIGHT = {
     "soft_lookup": [lookup_by_softmax, lookup_by_loop],
     "self_attention": [head_by_masked_fill, head_by_added_mask, head_by_renormalizing],
 }
-
-
-def pairs(table):
-    return [pytest.param(name, answer, id=f"{name}-{i}") for name, answers in table.items() for i, answer in enumerate(answers)]
 
 
 @pytest.mark.parametrize(("name", "answer"), pairs(RIGHT))
@@ -202,7 +199,7 @@ def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     assert words in text
 
 
-@pytest.mark.parametrize(("name", "mistake"), pairs({name: list(exercise.mistakes) for name, exercise in EXERCISES.items()}))
+@pytest.mark.parametrize(("name", "mistake"), known_mistakes(EXERCISES))
 def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
     assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
 
@@ -214,21 +211,6 @@ def test_of_two_mistakes_in_one_answer_the_one_seen_first_is_told():
     text = verdict(ATTENTION_WEIGHTS, weights)
     assert "scale is d_k, not √d_k" in text
     assert "key.T" in verdict(ATTENTION_WEIGHTS, lambda q, k: weights(q * q.size(-1) ** 0.5, k))
-
-
-def margin(exercise: Exercise, one, other) -> float:
-    """How clearly some case tells two functions apart: the largest difference, ∞ where type, shape, error or NaN differ."""
-    largest = 0.0
-    for case in exercise.cases():
-        a, b = run(one, case), run(other, case)
-        if same(a, b):
-            continue
-        a, b = (list(x.value) if isinstance(x.value, tuple) else [x.value] for x in (a, b))
-        if len(a) != len(b) or any(x is None or y is None or x.shape != y.shape for x, y in zip(a, b, strict=True)):
-            return math.inf
-        differences = [(x - y).abs().max().item() for x, y in zip(a, b, strict=True)]
-        largest = max(largest, *(math.inf if math.isnan(d) else d for d in differences))
-    return largest
 
 
 @pytest.mark.parametrize("name", EXERCISES)

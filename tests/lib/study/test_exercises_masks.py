@@ -14,6 +14,7 @@ from lib.study.exercises.masks.padding import PADDING_MASK
 from lib.study.exercises.masks.row import MASKED_WEIGHTS
 from lib.study.exercises.masks.truth import as_numbers
 from lib.study.exercises.masks.window import WINDOW_MASK
+from tests.lib.study.exercise_answers import known_mistakes, pairs
 
 EXERCISES = {
     "causal_mask": CAUSAL_MASK,
@@ -23,10 +24,6 @@ EXERCISES = {
     "heads_mask": HEADS_MASK,
     "leaks": LEAKS,
 }
-
-
-def pairs(table):
-    return [pytest.param(name, answer, id=f"{name}-{i}") for name, answers in table.items() for i, answer in enumerate(answers)]
 
 
 def text_of(name, answer):
@@ -202,7 +199,7 @@ def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     assert "\n" not in text
 
 
-@pytest.mark.parametrize(("name", "mistake"), pairs({name: list(exercise.mistakes) for name, exercise in EXERCISES.items()}))
+@pytest.mark.parametrize(("name", "mistake"), known_mistakes(EXERCISES))
 def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
     assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
 

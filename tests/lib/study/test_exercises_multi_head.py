@@ -12,6 +12,7 @@ from lib.study.exercises.multi_head import MULTI_HEAD, counted
 from lib.study.exercises.multi_head.counts import CACHE_BYTES, PARAMETERS
 from lib.study.exercises.multi_head.merge import MERGE_HEADS
 from lib.study.exercises.multi_head.split import SPLIT_HEADS
+from tests.lib.study.exercise_answers import known_mistakes, pairs
 
 EXERCISES = {
     "split_heads": SPLIT_HEADS,
@@ -20,10 +21,6 @@ EXERCISES = {
     "parameters": PARAMETERS,
     "cache_bytes": CACHE_BYTES,
 }
-
-
-def pairs(table):
-    return [pytest.param(name, answer, id=f"{name}-{i}") for name, answers in table.items() for i, answer in enumerate(answers)]
 
 
 # ---- right answers, in several styles
@@ -198,7 +195,7 @@ def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     assert words in text
 
 
-@pytest.mark.parametrize(("name", "mistake"), pairs({name: list(exercise.mistakes) for name, exercise in EXERCISES.items()}))
+@pytest.mark.parametrize(("name", "mistake"), known_mistakes(EXERCISES))
 def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
     assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
 

@@ -5,18 +5,15 @@ import math
 import pytest
 import torch
 
-from lib.study.exercises import Exercise, run, same, verdict
 from lib.study.exercises import positional_encoding as check
+from lib.study.exercises import verdict
 from lib.study.exercises.positional_encoding.moved import MOVED
 from lib.study.exercises.positional_encoding.padded import POSITIONS
 from lib.study.exercises.positional_encoding.slopes import SLOPES
 from lib.study.exercises.positional_encoding.turned import TURNED
+from tests.lib.study.exercise_answers import known_mistakes, margin, pairs
 
 EXERCISES = {"move_on": MOVED, "turn": TURNED, "positions": POSITIONS, "slopes": SLOPES}
-
-
-def pairs(table):
-    return [pytest.param(name, answer, id=f"{name}-{i}") for name, answers in table.items() for i, answer in enumerate(answers)]
 
 
 # ---- right answers, in several styles
@@ -175,22 +172,9 @@ def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     assert words in text
 
 
-@pytest.mark.parametrize(("name", "mistake"), pairs({name: list(exercise.mistakes) for name, exercise in EXERCISES.items()}))
+@pytest.mark.parametrize(("name", "mistake"), known_mistakes(EXERCISES))
 def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
     assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
-
-
-def margin(exercise: Exercise, one, other) -> float:
-    """How clearly some case tells two functions apart: the largest difference, ∞ where shape or error differ."""
-    largest = 0.0
-    for case in exercise.cases():
-        a, b = run(one, case), run(other, case)
-        if same(a, b):
-            continue
-        if a.error or b.error or a.value.shape != b.value.shape:
-            return math.inf
-        largest = max(largest, (a.value.double() - b.value.double()).abs().max().item())
-    return largest
 
 
 @pytest.mark.parametrize("name", EXERCISES)
