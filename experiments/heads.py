@@ -54,7 +54,7 @@ def run(task: str, lr: float, seed: int, part: str, **setting) -> None:
     """Train and test once, unless the file holds it already."""
     setting = {"steps": STEPS[task]} | setting
     known = {"task": task, "lr": lr, "seed": seed, "part": part} | _plain(task) | setting
-    if records.select(records.read(RESULTS), **known).empty:
+    if not records.holds(RESULTS, **known):
         row = heads_trials.TASKS[task](lr=lr, seed=seed, part=part, **setting)
         records.append(RESULTS, [row])
         print({**known, "accuracy": row["accuracy"], "loss": row["loss"]}, flush=True)
@@ -75,7 +75,7 @@ def _plain(task: str) -> dict:
 
 def profile(seed: int, trained: bool) -> None:
     """Measure every head of one model of hidden letters, on dev phrases, unless the file holds it already."""
-    if records.select(records.read(PROFILES), seed=seed, trained=trained).empty:
+    if not records.holds(PROFILES, seed=seed, trained=trained):
         if trained:
             model, _ = heads_letters.train_guesser(seed)
         else:
@@ -88,7 +88,7 @@ def profile(seed: int, trained: bool) -> None:
 def blend(feed_forward: bool, seed: int) -> None:
     """One head on two look-ups, with the rate and the steps at which it succeeds behind a feed-forward network."""
     known = {"feed_forward": feed_forward, "steps": 3000, "lr": 1e-3, "seed": seed}
-    if records.select(records.read(BLEND), **known).empty:
+    if not records.holds(BLEND, **known):
         records.append(BLEND, [heads_trials.one_head_blend(**known)])
         print("blend", known, flush=True)
 
@@ -98,7 +98,7 @@ def width(heads: int, d_k: int, steps: int) -> None:
     known = {"heads": heads, "d_k": d_k, "steps": steps}
 
     def once(**rest) -> None:
-        if records.select(records.read(WIDTHS), **known, **rest).empty:
+        if not records.holds(WIDTHS, **known, **rest):
             records.append(WIDTHS, [heads_trials.width(**known, **rest)])
             print("width", known, rest, flush=True)
 

@@ -27,7 +27,7 @@ def main() -> None:
         best = {kind: float(rows.set_index("lr")["bits"].idxmin()) for kind, rows in dev.groupby("kind")}
         for seed in SEEDS:
             for way in positions_longer.WAYS:
-                if records.select(records.read(RESULTS), task=task, way=way, seed=seed).empty:
+                if not records.holds(RESULTS, task=task, way=way, seed=seed):
                     lr = best["sinusoidal" if way == "sinusoids" else "learned"]
                     rows = positions_longer.run(task, way, lr=lr, seed=seed)
                     records.append(RESULTS, rows)

@@ -26,7 +26,7 @@ STEPS, QUICK_STEPS = 1000, 300
 def run(network: str, **settings) -> None:
     """Train and test once, unless the file holds it already."""
     known = {name: settings[name] for name in ("longest", "steps", "lr", "seed", "part")}
-    if records.select(records.read(RESULTS), network=network, **known).empty:
+    if not records.holds(RESULTS, network=network, **known):
         rows = trials.read_passages(network, **settings)
         records.append(RESULTS, rows)
         print(network, known, f"mean accuracy {sum(row['accuracy'] for row in rows) / len(rows):.3f}", flush=True)

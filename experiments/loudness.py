@@ -21,7 +21,7 @@ STEPS = {"three back": 300, "text": 400}
 
 def run(task: str, kind: str, ratio: float, lr: float, seed: int) -> None:
     """Train and test once, unless the file holds it already."""
-    if records.select(records.read(RESULTS), task=task, kind=kind, ratio=ratio, lr=lr, seed=seed).empty:
+    if not records.holds(RESULTS, task=task, kind=kind, ratio=ratio, lr=lr, seed=seed):
         row = positions_loudness.run(task, kind, ratio, lr=lr, seed=seed, steps=STEPS[task])
         records.append(RESULTS, [row])
         print(row, flush=True)

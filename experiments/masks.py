@@ -48,15 +48,10 @@ def save(rows: list[dict]) -> None:
     records.append(RESULTS, [{name: row.get(name) for name in COLUMNS} for row in rows])
 
 
-def missing(**values: object) -> bool:
-    """Whether the file holds no row with these values."""
-    return records.select(records.read(RESULTS), **values).empty
-
-
 def words(fault: str, lr: float, seed: int, steps: int = STEPS, clip: float = 1.0) -> None:
     """Train once, unless the file holds it already."""
     known = {"task": "words", "fault": fault, "lr": lr, "clip": clip, "seed": seed, "steps": steps}
-    if missing(**known):
+    if not records.holds(RESULTS, **known):
         model = trials.build(fault, seed)
         rows = trials.train(fault, steps=steps, lr=lr, seed=seed, every=EVERY, clip=clip, model=model)
         if fault in (NONE, NO_PADDING) and (lr, steps) == (BY_LENGTH, STEPS):
@@ -80,18 +75,19 @@ def read_documents() -> None:
     for fault, masked in ((NONE, True), (NO_PADDING, False)):
         known = {"task": "documents", "fault": fault, "steps": DOCUMENT_STEPS}
         for lr in DOCUMENT_RATES:
-            if missing(**known, lr=lr, part="dev"):
+            if not records.holds(RESULTS, **known, lr=lr, part="dev"):
                 model = documents.train(masked, lr=lr, seed=0, steps=DOCUMENT_STEPS)
                 save([known | {"lr": lr, "seed": 0, "part": "dev", "accuracy": documents.accuracy(model, masked, part="dev")}])
         dev = records.select(records.read(RESULTS), **known, part="dev")
         lr = float(dev.groupby("lr")["accuracy"].mean().idxmax())
         for seed in SEEDS:
             names = [fault] + ([DROPPED, *(f"mask dropped in the {part}" for part in ("attention", "mean"))] if masked else [])
-            names = [name for name in names if missing(**known | {"fault": name}, lr=lr, seed=seed, part="test")]
+            tests = {"lr": lr, "seed": seed, "part": "test"}
+            names = [name for name in names if not records.holds(RESULTS, **known | {"fault": name} | tests)]
             if names:
                 model = documents.train(masked, lr=lr, seed=seed, steps=DOCUMENT_STEPS)
                 rows = [row for name in names for row in tested(model, name)]
-                save([known | {"lr": lr, "seed": seed, "part": "test"} | row for row in rows])
+                save([known | tests | row for row in rows])
                 print(known, seed, [(row["fault"], row["accuracy"]) for row in rows], flush=True)
 
 

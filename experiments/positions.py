@@ -28,7 +28,7 @@ PATIENT = (("rotary", 1e-3), ("alibi", 1e-2), ("none", 3e-3))  # kinds that get 
 def run(task: str, kind: str, lr: float, seed: int, steps: int | None = None) -> None:
     """Train and test once, unless the file holds it already."""
     steps = steps or positions.TASKS[task].steps
-    if records.select(records.read(RESULTS), task=task, kind=kind, lr=lr, seed=seed, steps=steps).empty:
+    if not records.holds(RESULTS, task=task, kind=kind, lr=lr, seed=seed, steps=steps):
         rows = positions.run(task, kind, lr=lr, seed=seed, steps=steps)
         records.append(RESULTS, rows)
         print(task, kind, lr, seed, [(row["length"], row["accuracy"], row["bits"]) for row in rows], flush=True)

@@ -27,7 +27,7 @@ def run(task: str, projections: str, bias: bool, lr: float, seed: int, part: str
     """Train and test once, unless the file holds it already."""
     steps = steps or STEPS[task]
     known = {"task": task, "projections": projections, "bias": bias, "steps": steps, "lr": lr, "seed": seed, "part": part}
-    if records.select(records.read(RESULTS), **known).empty:
+    if not records.holds(RESULTS, **known):
         row = trials.project(task, projections, bias=bias, steps=steps, lr=lr, seed=seed, part=part)
         records.append(RESULTS, [row])
         print(known, row["accuracy"], flush=True)

@@ -41,6 +41,11 @@ def select(table: pd.DataFrame, **values: object) -> pd.DataFrame:
     return table
 
 
+def holds(path: Path, **values: object) -> bool:
+    """Whether the file has a row with these values in these columns."""
+    return not select(read(path), **values).empty
+
+
 def append(path: Path, rows: list[Mapping[str, object]]) -> None:
     """Write rows, each with its stamp, behind those that the file holds, all of them at once.
 

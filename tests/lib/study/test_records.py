@@ -44,3 +44,11 @@ def test_the_stamp_names_a_processor_and_never_the_host():
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", stamp["date"])
     assert stamp["machine"]
     assert platform.node() not in stamp.values()
+
+
+def test_a_file_holds_a_row_only_if_all_its_values_agree(tmp_path):
+    path = tmp_path / "results.csv"
+    assert not records.holds(path, seed=0)  # no file yet
+    records.append(path, [{"seed": 0, "part": "dev"}, {"seed": 1, "part": "test"}])
+    assert records.holds(path, seed=1, part="test")
+    assert not records.holds(path, seed=0, part="test")
