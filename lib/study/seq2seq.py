@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from lib import masks
 from lib.generation import generate
 from lib.study.checkpoints import load_run, save_run
+from lib.study.data import rectangle
 from lib.study.pronunciation import LETTERS, PHONEMES, Entry, Pair, PairBatch, batches
 from lib.study.scores import ErrorRates, error_rates
 from lib.study.training import bar, seed_everything, to_device
@@ -138,8 +139,8 @@ def transcribe(
     found: list[tuple[str, ...]] = [()] * len(spellings)
     for start in range(0, len(order), at_once):
         chosen = order[start : start + at_once]
-        rows = [torch.tensor(LETTERS.encode(spellings[i])) for i in chosen]
-        source = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=LETTERS.PAD).to(device)
+        rows = [LETTERS.encode(spellings[i]) for i in chosen]
+        source = rectangle(rows, LETTERS.PAD).to(device)
         lengths = torch.tensor([len(row) for row in rows])
         ends = {"bos_id": PHONEMES.BEGIN, "eos_id": PHONEMES.END, "pad_id": PHONEMES.PAD}
         mask = source_mask(source, lengths)

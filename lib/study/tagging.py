@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lib import masks
-from lib.study.data import Batch
+from lib.study.data import Batch, rectangle
 from lib.study.dates import TAGS, Sentence, tokenize
 from lib.study.training import to_device
 from lib.transformer import EncoderTagger
@@ -76,7 +76,7 @@ def batches(
         for start in range(0, len(rows), batch_size):
             tokens, labels = zip(*(rows[i] for i in order[start : start + batch_size]), strict=True)
             lengths = torch.tensor([len(row) for row in tokens])
-            yield Batch(_rectangle(tokens, 0), lengths, _rectangle(labels, NO_LABEL))
+            yield Batch(rectangle(tokens, 0), lengths, rectangle(labels, NO_LABEL))
 
 
 def most_frequent_tags(given: Iterable[Sentence], words: Words) -> dict[int, str]:
@@ -131,8 +131,3 @@ def _shape(token: str) -> str:
     if not token[0].isalpha():
         return "<sign>"
     return "<Word>" if token[0].isupper() else "<word>"
-
-
-def _rectangle(rows: Sequence[list[int]], filling: int) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [filling] * (longest - len(row)) for row in rows])
