@@ -121,11 +121,6 @@ def score_look_up(attention: Callable[[], nn.Module], *, steps: int, lr: float, 
     return accuracy(net, held_out(TEST, relations))
 
 
-def attention_parameters(net: LookUpNet) -> int:
-    """Numbers that the attention layers learn."""
-    return sum(parameter.numel() for parameter in net.attentions.parameters())
-
-
 @torch.no_grad()
 def answers_by_question(net: LookUpNet, tables: Iterable[Batch]) -> list[float]:
     """Share of right answers to each question, R numbers."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lib.multihead import MultiHeadAttention
 from lib.study import heads_letters, heads_tasks
-from lib.study.classifiers import WIDTH, Classifier, OneLayer
+from lib.study.classifiers import WIDTH, Classifier, OneLayer, trainable
 from lib.study.data import TOPICS, batches, encode
 from lib.study.training import accuracy, fit, seed_everything
 from lib.study.trials import material
@@ -37,7 +37,7 @@ def look_ups(
     setting = {"layers": layers, "feed_forward": feed_forward, "steps": steps, "lr": lr, "seed": seed}
     net, history = heads_tasks.train_look_ups(heads, relations=relations, **setting)
     score = accuracy(net, heads_tasks.held_out({"dev": heads_tasks.DEV, "test": heads_tasks.TEST}[part], relations))
-    return _row(task, heads, heads_tasks.attention_parameters(net), part, score, _last(history.losses), **setting)
+    return _row(task, heads, trainable(net.attentions), part, score, _last(history.losses), **setting)
 
 
 def one_head_blend(*, feed_forward: bool, steps: int, lr: float, seed: int) -> dict:
@@ -62,7 +62,7 @@ def width(*, heads: int, d_k: int, steps: int, lr: float, seed: int, part: str) 
     net, history = heads_tasks.train_look_ups(heads, d_k=d_k, steps=steps, lr=lr, seed=seed)
     score = accuracy(net, heads_tasks.held_out({"dev": heads_tasks.DEV, "test": heads_tasks.TEST}[part]))
     row = {"heads": heads, "d_k": d_k, "steps": steps, "lr": lr, "seed": seed, "part": part}
-    row |= {"parameters": heads_tasks.attention_parameters(net), "accuracy": round(score, 4)}
+    row |= {"parameters": trainable(net.attentions), "accuracy": round(score, 4)}
     return row | {"loss": round(_last(history.losses), 4)}
 
 
@@ -76,14 +76,14 @@ def topics(heads: int, *, steps: int, lr: float, seed: int, part: str) -> dict:
     history = fit(model, stream, lr=lr, seed=seed, steps=steps)
     score = accuracy(model, batches(encode(getattr(corpus, part), vocabulary), 64, max_length=200))
     setting = {"layers": 1, "feed_forward": False, "steps": steps, "lr": lr, "seed": seed}
-    return _row("topics", heads, _count(layer), part, score, _last(history.losses), **setting)
+    return _row("topics", heads, trainable(layer), part, score, _last(history.losses), **setting)
 
 
 def letters(heads: int, *, steps: int, lr: float, seed: int, part: str, layers: int = 2) -> dict:
     """Hidden letters of a phrase: share guessed right, and loss in nats, on held-out phrases."""
     model, _ = heads_letters.train_guesser(seed, steps=steps, lr=lr, num_heads=heads, num_layers=layers)
     score, loss = heads_letters.score(model, part)
-    size = sum(_count(layer.self_attn) for layer in model.encoder.layers)
+    size = sum(trainable(layer.self_attn) for layer in model.encoder.layers)
     setting = {"layers": layers, "feed_forward": True, "steps": steps, "lr": lr, "seed": seed}
     return _row("letters", heads, size, part, score, loss, **setting)
 
@@ -95,10 +95,6 @@ def _row(task: str, heads: int, parameters: int, part: str, score: float, loss: 
     row = {"task": task, "heads": heads, **setting, "parameters": parameters, "part": part}
     row |= {"accuracy": round(score, 4), "loss": round(loss, 4)}
     return {column: row[column] for column in COLUMNS}
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _last(losses: list[float], window: int = 50) -> float:

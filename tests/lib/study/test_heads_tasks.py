@@ -8,6 +8,7 @@ from torch import nn
 
 from lib.multihead import MultiHeadAttention
 from lib.study import heads_tasks as tasks
+from lib.study.classifiers import trainable
 from lib.study.training import accuracy, classification_loss
 
 
@@ -40,7 +41,7 @@ def test_tables_come_from_the_seed_and_the_held_out_ones_are_others():
 
 
 def test_the_number_of_heads_changes_nothing_but_the_cut():
-    sizes = {h: tasks.attention_parameters(tasks.LookUpNet(lambda h=h: MultiHeadAttention(tasks.WIDTH, h))) for h in (1, 2, 64)}
+    sizes = {h: trainable(tasks.LookUpNet(lambda h=h: MultiHeadAttention(tasks.WIDTH, h)).attentions) for h in (1, 2, 64)}
     assert set(sizes.values()) == {4 * tasks.WIDTH**2}
 
 
