@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lib.positional import SinusoidalEncoding
 from lib.study.mask_faults import NONE, MiniTransformer
-from lib.study.training import seed_everything
+from lib.study.training import History, fit, seed_everything
 
 LETTERS = 10
 PAD, START, END = LETTERS, LETTERS + 1, LETTERS + 2
@@ -171,27 +171,37 @@ def train(
         the step of the first loss that was no finite number (training ends there), and what `examined` says.
     """
     model = build(fault, seed) if model is None else model
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    rows, losses, floors = [], [], []
-    for step, batch in zip(range(1, steps + 1), batches(seed), strict=False):
-        model.train()
-        value = loss(model, batch)
-        finite = bool(value.isfinite())
-        if finite:
-            optimizer.zero_grad()
-            value.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-            optimizer.step()
-            losses.append(value.item())
+    floors = []
+
+    def noted() -> Iterator[Words]:
+        for batch in batches(seed):
             floors.append(floor(batch))
-        if step % every == 0 or not finite:
-            recent = torch.tensor(losses)
-            row = {"fault": fault, "lr": lr, "seed": seed, "step": step, "nan_step": None if finite else step}
-            row |= {"train_loss": recent.mean().item() if losses else None, "train_floor": sum(floors) / max(len(floors), 1)}
-            row["train_std"] = recent.std().item() if len(losses) > 1 else None
-            measured = row | examined(model)
-            rows.append({name: round(x, 4) if isinstance(x, float) and name != "lr" else x for name, x in measured.items()})
-            losses, floors = [], []
-        if not finite:
-            break
-    return rows
+            yield batch
+
+    history = fit(
+        model,
+        noted(),
+        lr=lr,
+        seed=seed,
+        steps=steps,
+        clip=clip,
+        loss=loss,
+        evaluate=examined,
+        evaluate_every=every,
+        stop_on_nan=True,
+        progress=False,
+    )
+    return [{"fault": fault, "lr": lr, "seed": seed, **row} for row in _rows(history, floors, every)]
+
+
+def _rows(history: History, floors: list[float], every: int) -> Iterator[dict]:
+    """A row after every `every` steps and at a NaN, rounded; `floors` has one number for each step."""
+    found, start = dict(history.scores), 0
+    for step in [*range(every, len(history.losses) + 1, every), *([history.nan_step] if history.nan_step else [])]:
+        done = min(step, len(history.losses))  # the step of a NaN is not done
+        recent, lowest = torch.tensor(history.losses[start:done]), floors[start:done]
+        row = {"step": step, "nan_step": None if done == step else step}
+        row |= {"train_loss": recent.mean().item() if lowest else None, "train_floor": sum(lowest) / max(len(lowest), 1)}
+        row |= {"train_std": recent.std().item() if len(lowest) > 1 else None, **found[done]}
+        yield {name: round(x, 4) if isinstance(x, float) else x for name, x in row.items()}
+        start = done

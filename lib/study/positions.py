@@ -32,6 +32,7 @@ CHARACTERS = " abcdefghijklmnopqrstuvwxyz0123456789.,'-"  # of `text`; one more 
 UNSCORED = -100
 WIDTH = 64
 PARTS = {"train": 0, "dev": 1, "test": 2}
+TEST_SEED = 10_000  # of the sequences that score a model
 
 Drawing = tuple[np.ndarray, np.ndarray]  # tokens and labels, (B, L) each
 
@@ -146,7 +147,7 @@ def score(model: nn.Module, task: str, L: int, *, part: str = "test", batches: i
     """Test a model at length L, on `batches` · 128 sequences that are the same at every call."""
     model.eval()
     hits, nats = [], []
-    for batch in islice(draw_batches(task, 10_000, L=L, part=part, B=128), batches):
+    for batch in islice(draw_batches(task, TEST_SEED, L=L, part=part, B=128), batches):
         logits, labels = model(batch.tokens)[:, -SCORED:].flatten(0, 1), batch.labels[:, -SCORED:].flatten()
         asked = labels != UNSCORED
         hits.append((logits.argmax(dim=-1) == labels)[asked])

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lib.study.positions import DIGITS, SCORED, START, TASKS, UNSCORED, draw_batches
+from lib.study.positions import DIGITS, SCORED, START, TASKS, TEST_SEED, UNSCORED, draw_batches
 
-TEST_SEED, SMOOTH = 10_000, 0.5
+SMOOTH = 0.5
 
 
 def counting(task: str, L: int, *, batches: int = 4) -> float:

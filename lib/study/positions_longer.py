@@ -4,6 +4,7 @@ The ways to go: "interpolated", the old rows resized to 128; "new rows", the 32 
 fresh model that never saw 32; "sinusoids", a model without a table, which needs nothing made.
 """
 
+import math
 from functools import lru_cache
 
 from torch import nn
@@ -32,29 +33,21 @@ def run(task: str, way: str, *, lr: float, seed: int, steps: int | None = None, 
     """
     model = start(task, way, lr, seed, steps or TASKS[task].steps)
     found = {0: score(model, task, LONG)}
-    # One run for all tests: training in pieces would start Adam's memory anew at each.
-    batches = draw_batches(task, seed + 1000, L=LONG)
-    done: list[int] = []
-
-    def test(model: nn.Module) -> float:
-        done.append(step := (len(done) + 1) * every)
-        if step in more:
-            found[step] = score(model, task, LONG)
-        return 0.0
-
-    every = min((step for step in more if step), default=0)
+    every = math.gcd(*more)
     if every:
-        fit(
+        # One run for all tests: training in pieces would start Adam's memory anew at each.
+        history = fit(
             model,
-            batches,
+            draw_batches(task, seed + 1000, L=LONG),
             lr=lr,
             seed=seed,
             steps=max(more),
             loss=loss,
-            evaluate=test,
+            evaluate=lambda model: score(model, task, LONG),
             evaluate_every=every,
             progress=False,
         )
+        found |= dict(history.scores)
     return [
         {"task": task, "way": way, "lr": lr, "seed": seed, "length": LONG, "more_steps": step}
         | {"accuracy": round(found[step].accuracy, 4), "bits": round(found[step].bits, 4)}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class History:
 
     losses: list[float] = field(default_factory=list)  # one for each step
     grad_norms: list[float] = field(default_factory=list)  # one for each step, before clipping
-    scores: list[tuple[int, float]] = field(default_factory=list)  # (steps done, what `evaluate` gave)
+    scores: list[tuple[int, Any]] = field(default_factory=list)  # (steps done, what `evaluate` gave)
     nan_step: int | None = None  # the step, counted from 1, whose loss was no finite number
 
 
@@ -54,7 +54,7 @@ def fit(
     steps: int | None = None,
     clip: float | None = 1.0,
     loss: Callable[[nn.Module, Batch], Tensor] = classification_loss,
-    evaluate: Callable[[nn.Module], float] | None = None,
+    evaluate: Callable[[nn.Module], Any] | None = None,
     evaluate_every: int | None = None,
     stop_on_nan: bool = False,
     progress: bool = True,
@@ -71,7 +71,8 @@ def fit(
         steps: number of steps; as many as there are batches when not given.
         clip: the gradient's norm is scaled down to this; None leaves it as it is.
         loss: (model, batch) -> a scalar.
-        evaluate: model -> score, such as the accuracy on the dev part; called in evaluation mode, at the end of training.
+        evaluate: model -> what the history notes as its score, such as the accuracy on the dev part; called in evaluation mode,
+            at the end of training.
         evaluate_every: call it every so many steps too.
         stop_on_nan: end at a loss that is no finite number, and note the step in the history, instead of raising.
         progress: show a bar, in a terminal or a live notebook; never where the variable TQDM_DISABLE is set.

@@ -188,6 +188,12 @@ def test_each_way_to_128_tokens_is_tested_before_and_after_more_steps(way):
     assert len({row["bits"] for row in rows}) == 3  # it went on training
 
 
+def test_steps_need_not_be_multiples_of_the_first_ones():
+    rows = positions_longer.run("mirror", "sinusoids", lr=3e-3, seed=0, steps=2, more=(0, 2, 3))
+    assert [row["more_steps"] for row in rows] == [0, 2, 3]
+    assert rows[-1] == positions_longer.run("mirror", "sinusoids", lr=3e-3, seed=0, steps=2, more=(0, 3))[-1]
+
+
 def test_the_ways_begin_with_the_table_that_they_say():
     trained = positions_longer.start("three back", "new rows", 3e-3, 0, 2)
     interpolated = positions_longer.start("three back", "interpolated", 3e-3, 0, 2)
