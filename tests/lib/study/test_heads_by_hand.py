@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lib.study import heads_by_hand, heads_tasks
+from lib.study.classifiers import trainable
 
 
 @pytest.fixture(scope="module")
@@ -41,5 +42,5 @@ def test_more_weight_on_the_second_turns_the_first_answer_over(tables):
 
 
 def test_it_has_the_width_and_the_parameters_of_the_trained_one(net):
-    assert heads_tasks.attention_parameters(net) == 4 * heads_tasks.WIDTH**2
+    assert trainable(net.attentions) == 4 * heads_tasks.WIDTH**2
     assert net.feed_forward is None
