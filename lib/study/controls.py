@@ -109,6 +109,28 @@ class Choice:
         return f'<fieldset class="choice" data-stride="{stride}">{legend}{buttons}</fieldset>'
 
 
+@dataclass
+class Text(Choice):
+    """A few texts to choose from in the static book, and a field to type any other into in the live notebook.
+
+    Args:
+        label: what is written.
+        options, value: as in `Choice`.
+
+    `draw` and `alt` meet whatever the reader types, the empty text included, and have to make something of it.
+    """
+
+    def widget(self) -> widgets.Widget:
+        """The live control: it answers when the reader presses Enter or leaves the field."""
+        return widgets.Text(
+            value=self.value,
+            description=self.label,
+            continuous_update=False,
+            style={"description_width": "initial"},
+            layout=widgets.Layout(width="min(26rem, 98%)"),
+        )
+
+
 def _plain(values: Sequence[float]) -> list[float]:
     """Python's own numbers, also from an array, so that texts and error messages show them plainly."""
     return [value.item() if hasattr(value, "item") else value for value in values]

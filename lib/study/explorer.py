@@ -17,10 +17,10 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from lib.study.controls import Choice, Slider
+from lib.study.controls import Choice, Slider, Text
 from lib.study.faces import FRAME_DPI, asset, img, picture, static_form
 
-__all__ = ["Choice", "Explorer", "Slider"]
+__all__ = ["Choice", "Explorer", "Slider", "Text"]
 
 SIZE_LIMIT = 400_000  # bytes of one explorer's HTML; a chapter holds several and is to stay below 2 MB
 
@@ -38,7 +38,7 @@ class Explorer(widgets.VBox):
         title: what is explored.
         alt: a function of the same values that says in a sentence or two, with numbers, what the picture shows.
         dpi: dots per inch of the frames; fewer make a smaller page.
-        controls: a `Slider` or `Choice` for each parameter of `draw`, in the order of appearance.
+        controls: a `Slider`, `Choice` or `Text` for each parameter of `draw`, in the order of appearance.
 
     Attributes:
         html: the static face.

@@ -1,6 +1,7 @@
 """The explorer: both faces from one pure function, self-contained, small and the same on every run."""
 
 import base64
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lib.study.explorer import Choice, Explorer, Slider
+from lib.study.explorer import Choice, Explorer, Slider, Text
 
 
 def draw(power, sign):
@@ -196,6 +197,24 @@ def test_a_choice_can_stand_for_other_values_than_its_texts():
     assert seen[:2] == [False, True]
     assert data(explorer)["labels"] == [["as they are", "divided by √d_k"]]
     assert "scaled: True" in explorer._text.value
+
+
+def test_a_text_is_a_choice_on_the_page_and_a_field_in_the_notebook():
+    def draw_length(word):
+        return plt.figure(figsize=(1 + len(word) / 10, 1))
+
+    explorer = Explorer(
+        draw_length, title="Words", alt=lambda word: f"<{word}>", word=Text("a word", options=["cat", "horse"], value="horse")
+    )
+    assert data(explorer)["texts"] == ["<cat>", "<horse>"]
+    assert [radio["type"] for radio in Tags(explorer.html).all("input")] == ["radio", "radio"]
+    field = explorer._controls["word"]
+    assert (field.value, field.description, field.continuous_update) == ("horse", "a word", False)
+    for typed in ("zebra & co", ""):  # what no frame shows
+        field.value = typed
+        assert html.escape(f"<{typed}>") in explorer._text.value
+    with pytest.raises(ValueError, match="starts at 'cow'"):
+        Text("a word", options=["cat", "horse"], value="cow")
 
 
 def test_numbers_are_written_in_the_given_format_with_a_true_minus():
