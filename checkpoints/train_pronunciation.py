@@ -34,7 +34,8 @@ CONFIG = TransformerConfig(
     norm_first=True,
     tie_embeddings=False,  # two tables of 42 rows cost nothing
 )
-RECIPE = Recipe(epochs=12, max_tokens=4096)  # about 256 words in a batch
+# At a highest rate of 1e-2 the first epoch left 66 % of the dev words wrong and the second 74 %; at 3e-3 the first left 52 %.
+RECIPE = Recipe(epochs=14, lr=3e-3, lr_rest=2e-3, max_tokens=4096)  # about 256 words in a batch
 BEAM = {"strategy": "beam", "num_beams": 4}
 
 
