@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lib.attention import scaled_dot_product_attention
@@ -134,6 +135,25 @@ def counted_flops(call: Callable[[], object]) -> int:
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         call()
     return counter.get_total_flops()
+
+
+class _Largest(TorchDispatchMode):
+    """Notes the largest tensor that any operation returns."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        made = [x for x in (result if isinstance(result, tuple | list) else [result]) if isinstance(x, Tensor)]
+        self.size = max([self.size, *(x.numel() * x.element_size() for x in made)])
+        return result
+
+
+def largest_tensor(call: Callable[[], object]) -> int:
+    """Bytes of the largest tensor that an operation within a call forms; the call is run."""
+    with _Largest() as largest:
+        call()
+    return largest.size
 
 
 def _blocks(n: int) -> tuple[int, int, int, int]:

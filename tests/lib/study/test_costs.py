@@ -68,6 +68,12 @@ def test_layers_and_sequences_multiply_the_bill():
     assert many == tuple(9 * part for part in one)
 
 
+def test_the_largest_tensor_is_found_among_those_in_between():
+    x = torch.randn(6, 5)
+    assert costs.largest_tensor(lambda: (x.to(torch.float64) @ x.double().T).sum()) == 6 * 6 * 8
+    assert costs.largest_tensor(lambda: x.chunk(2)) == 3 * 5 * 4
+
+
 def test_what_it_cannot_count_is_refused():
     with pytest.raises(ValueError, match=r"form must be one of eager, .*got 'sparse'"):
         bill("sparse", Model(1, 64, 4), 512)

@@ -1,0 +1,123 @@
+"""Pictures of what attention costs and of how far it sees: patterns, reach over layers, bills, and curves over length."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+from torch import Tensor
+
+from lib.study import costs, mask_pictures, plots, reach
+from lib.study.costs import FORMS
+
+# form -> color, dash, marker; the same in every picture.
+STYLES = {
+    "eager": (plots.VERMILION, "--", "o"),
+    "torch": (plots.INK, "-", "s"),
+    "tiled": (plots.BLUE, "-", "^"),
+    "windowed": (plots.GREEN, "-.", "v"),
+    "strided": (plots.ORANGE, ":", "D"),
+    "segmented": (plots.PURPLE, (0, (5, 1, 1, 1)), "P"),
+    "linear": (plots.SKY, (0, (3, 1)), "X"),
+}
+
+
+def amount(value: float, unit: str, base: int = 1000) -> str:
+    """A number with a prefix, in three digits: 1.5 TFLOP, 320 MB."""
+    prefixes = ("", "k", "M", "G", "T", "P", "E", "Z")
+    power = 0
+    while value >= 999.5 and power < len(prefixes) - 1:
+        value, power = value / base, power + 1
+    digits = 0 if value >= 99.5 or value == round(value) else 1 if value >= 9.95 else 2
+    return f"{value:.{digits}f} {prefixes[power]}{unit}"
+
+
+def draw_reach(name: str, layers: int, *, n: int = 16, part: int = 4) -> Figure:
+    """One layer's links, and what all queries have seen after so many layers."""
+    pattern = reach.patterns(n, part)[name]
+    seen = reach.after_layers(pattern, layers)
+    figure = plt.figure(figsize=(6.3, 3.5))
+    figure.set_layout_engine("none")  # placed by hand: many such pictures are drawn at once
+    axes = [figure.add_axes((x, 0.09, 0.41, 0.73)) for x in (0.09, 0.57)]
+    links = int(reach.links_per_row(name, pattern, part)[-1])
+    for ax, mask, title, color in (
+        (axes[0], pattern, f"one layer: {links} scores\nin the last row", plots.BLUE),
+        (axes[1], seen, f"after {layers}: the last row\nhas seen {int(seen[-1].sum())} of {n}", plots.GREEN),
+    ):
+        mask_pictures.cells(ax, mask, title, rows=_every(n, 3), columns=_every(n, 3), color=color)
+        ax.set_xlabel("token", color=plots.GRAY, fontsize=11)
+        ax.xaxis.set_label_position("bottom")
+    axes[0].set_ylabel("query", color=plots.GRAY, fontsize=11)
+    return figure
+
+
+def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
+    """The bill of every form, in bfloat16, and how much more it is in float32."""
+    half, full = (
+        {form: costs.bill(form, model, length, batch=batch, bytes_per_number=size) for form in FORMS} for size in (2, 4)
+    )
+    figure = plt.figure(figsize=(6.4, 3.2))
+    figure.set_layout_engine("none")
+    axes = [figure.add_axes((0.165 + 0.28 * i, 0.03, 0.265, 0.86)) for i in range(3)]
+    for ax, what, title, unit in zip(
+        axes, ("flops", "saved", "cache"), ("products", "kept to train", "cache to write"), ("FLOP", "B", "B"), strict=True
+    ):
+        values = np.array([getattr(half[form], what) for form in FORMS], dtype=float)
+        larger = np.array([getattr(full[form], what) for form in FORMS], dtype=float)
+        low = values.min() / 30
+        ax.barh(FORMS, larger - low, left=low, color="white", edgecolor=plots.GRAY, linewidth=1)
+        ax.barh(FORMS, values - low, left=low, color=[STYLES[form][0] for form in FORMS], alpha=0.55)
+        for row, value in enumerate(values):
+            ax.text(low * 1.3, row, amount(value, unit), va="center", fontsize=11)
+        if what == "flops":
+            ax.axvline(costs.rest_flops(model, length, batch=batch), color=plots.INK, linestyle="--", linewidth=1.6)
+        ax.set(xscale="log", xlim=(low, larger.max() * 2), ylim=(len(FORMS) - 0.4, -0.6))
+        ax.tick_params(axis="y", length=0, labelleft=what == "flops")
+        ax.set_title(title, fontsize=12)
+        ax.xaxis.set_major_locator(FixedLocator([]))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.grid(False)
+    return figure
+
+
+def draw_lengths(panels: Mapping[str, pd.DataFrame], labels: Sequence[str]) -> Figure:
+    """Curves over length, one panel above the other: each table has a row for each length and a column for each form."""
+    figure, axes = plt.subplots(len(panels), 1, figsize=(6.4, 3.7 * len(panels)), sharex=True, squeeze=False)
+    for ax, (title, table), label in zip(axes[:, 0], panels.items(), labels, strict=True):
+        for form in table:
+            color, dash, marker = STYLES[form]
+            drawn = table[form].dropna()
+            ax.plot(drawn.index, drawn, color=color, linestyle=dash, marker=marker, markersize=7, label=form)
+        ax.set(xscale="log", yscale="log", ylabel=label)
+        ax.set_title(title)
+        _lengths_below(ax, table.index)
+    axes[-1, 0].set_xlabel("length n (tokens)")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    return figure
+
+
+def draw_weights(rows: Mapping[str, Tensor], asked: int) -> Figure:
+    """Weights of one query over its keys, a panel for each form; the key asked for is filled."""
+    figure, axes = plt.subplots(1, len(rows), figsize=(6.4, 2.8), sharey=True)
+    for ax, (name, weights) in zip(axes, rows.items(), strict=True):
+        colors = [plots.VERMILION if j == asked else plots.SKY for j in range(len(weights))]
+        ax.bar(range(len(weights)), weights.tolist(), color=colors, edgecolor=plots.GRAY, linewidth=0.6)
+        ax.set_title(name, fontsize=12)
+        ax.set(xlabel="key", ylim=(0, 1))
+        ax.grid(axis="x", visible=False)
+    axes[0].set_ylabel("weight")
+    return figure
+
+
+def _lengths_below(ax: Axes, lengths: Sequence[int]) -> None:
+    """Every length as a tick, the larger ones in thousands."""
+    ax.set_xticks(list(lengths), [str(n) if n < 1024 else f"{n // 1024}k" for n in lengths])
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _every(n: int, step: int) -> list[str]:
+    return [str(i) if i % step == 0 else "" for i in range(n)]

@@ -1,0 +1,50 @@
+"""Pictures of costs and reach show the numbers that they are given."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import torch
+
+from lib.study import costs, efficient_pictures
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+def test_amounts_have_three_digits_and_a_prefix():
+    assert [efficient_pictures.amount(x, "B") for x in (7, 999, 1500, 15_260, 152_600, 999_600, 2.5e12)] == [
+        "7 B", "999 B", "1.50 kB", "15.3 kB", "153 kB", "1.00 MB", "2.50 TB",
+    ]  # fmt: skip
+
+
+def test_reach_says_how_many_the_last_row_has_seen():
+    figure = efficient_pictures.draw_reach("window", 3)
+    titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
+    assert titles == ["one layer: 4 scores\nin the last row", "after 3: the last row\nhas seen 10 of 16"]
+
+
+def test_a_bill_writes_the_amount_of_every_form():
+    model = costs.Model(12, 768, 12, 3)
+    figure = efficient_pictures.draw_bill(model, 2048, 4)
+    for ax, what, unit in zip(figure.axes, ("flops", "saved", "cache"), ("FLOP", "B", "B"), strict=True):
+        wanted = [
+            efficient_pictures.amount(getattr(costs.bill(form, model, 2048, batch=4), what), unit) for form in costs.FORMS
+        ]
+        assert [text.get_text() for text in ax.texts] == wanted
+
+
+def test_curves_over_length_skip_what_was_left_out():
+    table = pd.DataFrame({"eager": [1.0, None], "tiled": [2.0, 4.0]}, index=[128, 256])
+    figure = efficient_pictures.draw_lengths({"time": table, "memory": table}, ["ms", "MB"])
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [1, 2]
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["128", "256"]
+
+
+def test_the_key_asked_for_has_its_own_color():
+    figure = efficient_pictures.draw_weights({"a": torch.tensor([0.2, 0.8]), "b": torch.tensor([0.5, 0.5])}, 1)
+    colors = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
+    assert colors[0][0] != colors[0][1]
+    assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([0.2, 0.8])
