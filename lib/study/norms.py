@@ -154,19 +154,26 @@ def _last(losses: Sequence[float], number: int = 20) -> float:
     return mean if mean < UNIFORM else UNIFORM
 
 
-def gradients(arrangement: str, depth: int, seed: int) -> dict[str, Tensor]:
-    """Norms of the loss's gradient before training, on one batch.
+def at_the_start(arrangement: str, depth: int, seed: int) -> dict[str, Tensor]:
+    """What a writer is like before any training, on one batch, layer by layer.
 
     Returns:
-        "input": (depth,), with respect to what goes into each layer. "weight": (depth,), with respect to the second matrix of
-        each layer's feed-forward network.
+        "gradient": (depth,), the norm of the loss's gradient with respect to what goes into each layer. "of weights": (depth,),
+        the same with respect to the second matrix of each feed-forward network. "alike": (depth + 1,), the mean cosine between
+        the vectors of two tokens, for what goes into each layer and what comes out of the last: 1 if all tokens are one.
     """
-    model, inputs = new_writer(arrangement, depth, seed), []
-    handles = [layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for layer in model.decoder.layers]
+    model, vectors = new_writer(arrangement, depth, seed), []
+    for layer in model.decoder.layers:
+        layer.register_forward_pre_hook(lambda _, args: vectors.append(args[0]))
+    layer.register_forward_hook(lambda _, args, output: vectors.append(output))
     loss = letter_loss(model, next(word_batches(seed)))
-    for handle in handles:
-        handle.remove()
     weights = [layer.feed_forward.linear2.weight for layer in model.decoder.layers]
-    found = torch.autograd.grad(loss, [*inputs, *weights])
-    norms = torch.stack([gradient.norm() for gradient in found])
-    return {"input": norms[:depth], "weight": norms[depth:]}
+    norms = torch.stack([gradient.norm() for gradient in torch.autograd.grad(loss, [*vectors[:-1], *weights])])
+    alike = torch.stack([mean_cosine(x.detach().flatten(0, 1)) for x in vectors])
+    return {"gradient": norms[:depth], "of weights": norms[depth:], "alike": alike}
+
+
+def mean_cosine(vectors: Tensor) -> Tensor:
+    """Mean cosine between two different rows of (N, D), N > 1."""
+    units, N = F.normalize(vectors, dim=-1), len(vectors)
+    return (units.sum(dim=0).square().sum() - N) / (N * (N - 1))

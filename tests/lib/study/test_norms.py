@@ -154,11 +154,11 @@ def test_a_trial_names_its_setting_and_is_repeated_to_the_digit(few_words):
 
 
 def test_gradients_are_those_of_a_step_and_in_the_order_of_the_layers(few_words):
-    found = norms.gradients("no norm", 3, seed=4)
+    found = norms.at_the_start("no norm", 3, seed=4)
     model = norms.new_writer("no norm", 3, seed=4)
     norms.letter_loss(model, next(norms.word_batches(4))).backward()
     want = torch.stack([layer.feed_forward.linear2.weight.grad.norm() for layer in model.decoder.layers])
-    assert torch.allclose(found["weight"], want)
+    assert torch.allclose(found["of weights"], want)
 
     def from_layer(i):  # the rest of the model, by hand, from what goes into layer i
         words = next(norms.word_batches(4))
@@ -173,4 +173,21 @@ def test_gradients_are_those_of_a_step_and_in_the_order_of_the_layers(few_words)
         loss = nn.functional.cross_entropy(model.logits(y).flatten(0, 1), words.flatten())
         return torch.autograd.grad(loss, x)[0].norm()
 
-    assert torch.allclose(found["input"], torch.stack([from_layer(i) for i in range(3)]))
+    assert torch.allclose(found["gradient"], torch.stack([from_layer(i) for i in range(3)]))
+
+
+def test_mean_cosine_by_hand():
+    assert norms.mean_cosine(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
+    assert norms.mean_cosine(torch.ones(4, 3)) == pytest.approx(1)
+
+
+def test_likeness_is_that_of_what_goes_in_and_of_what_comes_out(few_words):
+    found = norms.at_the_start("post-norm", 2, seed=1)["alike"]
+    model = norms.new_writer("post-norm", 2, seed=1)
+    words = next(norms.word_batches(1))
+    x = model.embedding(torch.cat([torch.full_like(words[:, :1], 1), words[:, :-1]], dim=1))
+    want = [norms.mean_cosine(x.flatten(0, 1))]
+    for layer in model.decoder.layers:
+        x = layer(x, is_causal=True)
+        want.append(norms.mean_cosine(x.flatten(0, 1)))
+    assert torch.allclose(found, torch.stack(want), atol=1e-5)
