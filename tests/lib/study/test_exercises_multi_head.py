@@ -12,7 +12,7 @@ from lib.study.exercises.multi_head import MULTI_HEAD, counted
 from lib.study.exercises.multi_head.counts import CACHE_BYTES, PARAMETERS
 from lib.study.exercises.multi_head.merge import MERGE_HEADS
 from lib.study.exercises.multi_head.split import SPLIT_HEADS
-from tests.lib.study.exercise_answers import known_mistakes, pairs
+from tests.lib.study.exercise_answers import pairs
 
 EXERCISES = {
     "split_heads": SPLIT_HEADS,
@@ -193,32 +193,6 @@ def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     text = verdict(EXERCISES[name], answer_of(name, function))
     assert text.startswith("Not yet. With ")
     assert words in text
-
-
-@pytest.mark.parametrize(("name", "mistake"), known_mistakes(EXERCISES))
-def test_every_known_wrong_version_is_recognized_as_itself(name, mistake):
-    assert verdict(EXERCISES[name], mistake.version).endswith(f" {mistake.advice}")
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_an_empty_answer_gets_the_hint(name, capsys):
-    def blank(*arguments): ...
-
-    for answer in (None, ..., blank):
-        getattr(check, name)(answer)
-        assert capsys.readouterr().out == f"Not answered yet. {EXERCISES[name].hint}\n"
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_what_is_no_function_or_returns_nothing_is_said_so(name, capsys):
-    getattr(check, name)(3)
-    assert "takes a function" in capsys.readouterr().out
-
-    def forgets(*arguments):
-        sum(1 for _ in arguments)
-
-    getattr(check, name)(forgets)
-    assert "end it with a return" in capsys.readouterr().out
 
 
 def test_a_function_that_returns_text_instead_of_a_number_is_told_what_it_returned(capsys):

@@ -8,12 +8,12 @@ from torch import Tensor
 from lib.attention import scaled_dot_product_attention
 from lib.study.exercises import Case, Exercise, Mistake, random_tensor
 
-B, H, L, S = 2, 3, 4, 5
+SIZES = ((2, 3, 4, 5), (3, 2, 5, 4))  # B, H, L, S of each case
 
 
 def _cases() -> list[Case]:
     cases = []
-    for seed, share in ((40, 0.7), (50, 0.5)):
+    for (B, H, L, S), seed, share in zip(SIZES, (40, 50), (0.7, 0.5), strict=True):
         mask = random_tensor(B, 1, L, S, seed=seed) < torch.special.ndtri(torch.tensor(share))
         mask[:, :, 0, 0] = True  # a row with one key
         mask[0, :, 0, 1:] = False
@@ -25,7 +25,8 @@ def _cases() -> list[Case]:
 
 def _right(scores: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
     # A query of unit vectors against keys that hold the scores: the products are the scores.
-    query = torch.eye(L).expand(B, H, L, L)
+    L = scores.size(-2)
+    query = torch.eye(L).expand(*scores.shape[:-1], L)
     joined = torch.where(mask, bias, -math.inf)
     return scaled_dot_product_attention(query, scores.mT, scores.mT, joined, scale=1.0, need_weights=True)[1]
 
