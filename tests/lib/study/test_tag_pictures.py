@@ -1,0 +1,43 @@
+"""A tagged sentence as a picture: every token with its tag and share, of one size whatever the text."""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import pytest
+
+from lib.study.tag_pictures import tagged
+
+
+def texts(figure):
+    found = [text.get_text() for text in figure.axes[0].texts]
+    plt.close(figure)
+    return found
+
+
+def test_every_token_stands_there_with_its_tag_and_share():
+    written = texts(tagged(["7", "maart", "$5"], ["B-DAY", "B-MONTH", "O"], [0.91, 0.876, 1.0]))
+    assert written == ["7", "B-DAY\n0.91", "maart", "B-MONTH\n0.88", "$5", "O\n1.00"]
+
+
+def test_a_kind_of_span_has_one_color_whether_it_begins_or_goes_on():
+    figure = tagged(["7", "8", "9"], ["B-DAY", "I-DAY", "O"], [1.0] * 3)
+    first, second, third = (patch.get_edgecolor() for patch in figure.axes[0].patches)
+    assert first == second != third
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_the_size_is_fixed_and_what_has_no_room_is_marked(count):
+    figure = tagged(["maart"] * count, ["B-MONTH"] * count, [0.5] * count)
+    assert tuple(figure.get_size_inches()) == pytest.approx((6.4, 3.04))
+    assert ("…" in texts(figure)) == (count == 100)
+
+
+def test_a_long_token_is_cut():
+    assert texts(tagged(["a" * 40], ["O"], [1.0]))[0] == "a" * 15 + "…"
+
+
+def test_signs_that_the_font_lacks_and_those_of_formulas_raise_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        texts(tagged(["2024年", "$", "x_2$"], ["O"] * 3, [1.0] * 3))
