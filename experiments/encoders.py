@@ -1,9 +1,9 @@
 """Claims E4 and E5: what layers bring to a small encoder, and what it brings to look both ways, on topics and on dates.
 
-Topics: the topic of a BBC News article from its first 200 words, with no layer, one, two, and one that looks back only. Start
-and learning rate of each arm are the best of four or six settings on the dev part (one seed). Dates: the spans of day, month
-and year in languages of their own, by two layers that look both ways or back only; the learning rate is the best of three. Then
-three seeds on the test part. Results: encoders_topics.csv and encoders_dates.csv beside this file. About 9 minutes on one core.
+Topics: the topic of a BBC News article from its first 200 words, with no layer, one, two, and one that looks back only. Dates:
+the spans of day, month and year in languages of their own, by two layers that look both ways or back only. Learning rates,
+and for the topics the start of the word vectors, are chosen for each arm on the dev part, with one seed. Then three seeds on
+the test part. Results: encoders_topics.csv and encoders_dates.csv beside this file. About 10 minutes on one core.
 
     python experiments/encoders.py                              # all that the files do not hold yet
     python experiments/encoders.py --only dates
