@@ -1,20 +1,19 @@
 """What each form of attention can still look up: over distance, over length, and over the number of pairs to keep in mind.
 
-Each token of a sequence is a pair of a key and a value, a filler (a value without a key), or a question (a key without a value).
-All keys of a sequence differ. The last 8 tokens are questions about 8 different pairs before them; the distance of a question
-is the number of tokens from it back to its pair. Nothing but a match by content can answer it: keys, values and places are
-drawn anew each time, and tokens carry no positions.
+A token is a pair of a key and a value, a filler (a value without a key), or a question (a key without a value). All keys of a
+sequence differ. The last 8 tokens are questions about 8 different pairs before them; the distance of a question is the number
+of tokens from it back to its pair. Nothing but a match by content can answer it: keys, values and places are drawn anew each
+time, and tokens carry no positions.
 
 Shapes: B sequences in the batch, L tokens in each, Q = 8 questions, H heads of width d.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import pairwise, product
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lib.attention import scaled_dot_product_attention
@@ -23,7 +22,6 @@ from lib.efficient import (
     elu_features,
     linear_attention,
     random_features,
-    relu_features,
     strided_attention,
     windowed_attention,
 )
@@ -41,7 +39,9 @@ WIDTH, HEADS, LAYERS = 64, 2, 2
 D_HEAD = WIDTH // HEADS
 WINDOW, STRIDE, SEGMENT = 32, 16, 16
 FEATURES = 64  # random ones, of each head
-EDGES = (1, 16, 32, 64, 128, 256)  # cells of distance: 1–16, 17–32, …
+EDGES = (0, 16, 32, 64, 128, 256)  # cells of distance: 1–16, 17–32, …
+CELLS = ((64, 8), (128, 8), (256, 8), (256, 32), (256, 128))  # lengths and pairs of the test
+TESTED = 256  # sequences of each cell
 PARTS = {"train": 0, "dev": 1, "test": 2}
 
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]  # query, key, value (B, H, L, d) -> (B, H, L, d), causal
@@ -80,7 +80,7 @@ def draw(rng: np.random.Generator, B: int, L: int, pairs: int) -> tuple[Batch, T
 
 
 def training_batches(seed: int) -> Iterator[Batch]:
-    """Batches without end of 2,048 tokens: a length of LENGTHS, and from 8 pairs to as many as there is room for.
+    """Batches without end of 2,048 tokens: a length of LENGTHS, and from 8 pairs to one for every other token.
 
     Few pairs are as frequent as many, by factors: 8 to 16 as often as 16 to 32.
     """
@@ -146,8 +146,8 @@ def _linear(feature_map: Callable[[Tensor], Tensor]) -> Form:
     return partial(linear_attention, is_causal=True, feature_map=feature_map)
 
 
-# name -> makes the attention of one layer. About 32 links for each query at length 256: a window of 32, 16 near and 16 far
-# tokens, 16 of the own segment and up to 15 summaries. Pure strides are half of that.
+# name -> makes the attention of one layer. At length 256 each sparse query has about 32 links: a window of 32, every 8th token,
+# 16 near and 16 far ones, or 16 of its segment and 15 summaries.
 FORMS: dict[str, Callable[[], Form]] = {
     "full": lambda: partial(scaled_dot_product_attention, is_causal=True),
     "windowed": lambda: partial(windowed_attention, window=WINDOW, is_causal=True),
@@ -155,6 +155,44 @@ FORMS: dict[str, Callable[[], Form]] = {
     "window + stride": lambda: window_and_stride,
     "segmented": lambda: Segmented(SEGMENT, HEADS, D_HEAD),
     "linear (elu)": lambda: _linear(elu_features),
-    "linear (relu)": lambda: _linear(relu_features),
     "linear (random)": lambda: _linear(random_features(D_HEAD, FEATURES)),
 }
+
+
+@torch.no_grad()
+def score(model: RecallNet, L: int, pairs: int, part: str) -> list[dict]:
+    """Share of right answers by distance, on sequences that are the same at each call.
+
+    Returns:
+        A row for each cell of EDGES that this length has room for: nearest, farthest, questions, accuracy.
+    """
+    batch, distances = draw(np.random.default_rng([PARTS[part], L, pairs]), TESTED, L, pairs)
+    right = model(batch.tokens).argmax(dim=-1) == batch.labels
+    rows = []
+    for below, farthest in pairwise(EDGES):
+        inside = (distances > below) & (distances <= farthest)
+        if inside.any():
+            count = int(inside.sum())
+            cell = {"length": L, "pairs": pairs, "nearest": below + 1, "farthest": farthest, "questions": count}
+            rows.append(cell | {"accuracy": round(right[inside].float().mean().item(), 4)})
+    return rows
+
+
+def run(form: str, *, lr: float, seed: int, steps: int) -> list[dict]:
+    """Train one form once, and test it on all cells of both parts.
+
+    Args:
+        form: key of FORMS.
+        lr, seed, steps: of training. All forms of one seed see the same sequences.
+
+    Returns:
+        A row for each part, length, number of pairs and cell of distance.
+    """
+    seed_everything(seed)
+    model = RecallNet(form)
+    history = fit(model, training_batches(seed), lr=lr, seed=seed, steps=steps, progress=False)
+    last = history.losses[-50:]
+    row = {"form": form, "steps": steps, "lr": lr, "seed": seed, "parameters": trainable(model)}
+    row |= {"train_loss": round(sum(last) / len(last), 4)}
+    tests = product(("dev", "test"), CELLS)
+    return [row | {"part": part} | cell for part, (L, pairs) in tests for cell in score(model, L, pairs, part)]
