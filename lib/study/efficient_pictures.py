@@ -24,6 +24,16 @@ STYLES = {
     "linear": (plots.SKY, (0, (3, 1)), "X"),
 }
 
+RECALL_STYLES = {
+    "full": STYLES["torch"],
+    "window + stride": STYLES["eager"],
+    "segmented": STYLES["segmented"],
+    "windowed": STYLES["windowed"],
+    "strided": STYLES["strided"],
+    "linear (elu)": STYLES["linear"],
+    "linear (random)": STYLES["tiled"],
+}
+
 
 def amount(value: float, unit: str, base: int = 1000) -> str:
     """A number with a prefix, in three digits: 1.5 TFLOP, 320 MB."""
@@ -97,6 +107,33 @@ def draw_lengths(panels: Mapping[str, pd.DataFrame], labels: Sequence[str]) -> F
     axes[-1, 0].set_xlabel("length n (tokens)")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4)
+    return figure
+
+
+def draw_recall(by_distance: pd.DataFrame, by_pairs: pd.DataFrame, guess: float) -> Figure:
+    """Accuracy over distance and over the number of pairs, mean and range over seeds.
+
+    Args:
+        by_distance: columns form, seed, farthest, accuracy.
+        by_pairs: columns form, seed, pairs, accuracy.
+        guess: accuracy of a guess.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(6.4, 4.2), sharey=True, width_ratios=(3, 2))
+    for ax, table, column in zip(axes, (by_distance, by_pairs), ("farthest", "pairs"), strict=True):
+        places = sorted(table[column].unique())
+        for form, (color, dash, marker) in RECALL_STYLES.items():
+            runs = table[table["form"] == form].pivot(index="seed", columns=column, values="accuracy")[places]
+            style = {"color": color, "linestyle": dash, "marker": marker, "markersize": 7}
+            plots.line_with_spread(ax, range(len(places)), runs, form, **style)
+        ax.axhline(guess, color=plots.GRAY, linewidth=1.2)
+        ax.set(ylim=(0, 1.03))
+        labels = [f"{a + 1}–{b}" for a, b in zip([0, *places], places, strict=False)] if column == "farthest" else places
+        ax.set_xticks(range(len(places)), labels, rotation=35 if column == "farthest" else 0, fontsize=11)
+    axes[0].set(ylabel="right answers (share)", xlabel="distance to the pair (tokens)")
+    axes[1].set(xlabel="pairs in the text")
+    axes[0].text(0, guess + 0.02, "guess", fontsize=11, color=plots.GRAY)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -48,3 +48,15 @@ def test_the_key_asked_for_has_its_own_color():
     colors = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
     assert colors[0][0] != colors[0][1]
     assert [bar.get_height() for bar in figure.axes[0].patches] == pytest.approx([0.2, 0.8])
+
+
+def test_recall_has_a_line_for_each_form_and_names_the_cells_of_distance():
+    forms = efficient_pictures.RECALL_STYLES
+    near = pd.DataFrame(
+        [{"form": f, "seed": s, "farthest": d, "accuracy": 0.5} for f in forms for s in (0, 1) for d in (16, 32)]
+    )
+    pairs = near.rename(columns={"farthest": "pairs"})
+    figure = efficient_pictures.draw_recall(near, pairs, 1 / 16)
+    assert [line.get_label() for line in figure.axes[0].lines][: len(forms)] == list(forms)
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1–16", "17–32"]
+    assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["16", "32"]
