@@ -12,7 +12,7 @@ time, and writes lengths.csv beside this file, where rows of the other device st
 Columns of lengths.csv, a row for each form, pass and length:
     device, form                 "cpu" or "cuda"; a key of FORMS
     pass                         "forward" (no gradients), or "forward + backward"
-    length, batch, heads, width  the tensors are (batch, heads, length, width)
+    batch, heads, length, width  of query, key and value: (batch, heads, length, width)
     dtype, threads               of the tensors; of torch on the CPU
     ms, ms_low, ms_high          milliseconds for a call: median over the rounds, and the middle half of them
     rounds                       number of rounds; 0 where the form was left out
