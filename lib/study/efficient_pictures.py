@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 from torch import Tensor
 
@@ -46,7 +47,7 @@ def amount(value: float, unit: str, base: int = 1000) -> str:
 
 
 def draw_reach(name: str, layers: int, *, n: int = 16, part: int = 4) -> Figure:
-    """One layer's links, and what all queries have seen after so many layers."""
+    """One layer's links, those to summaries paler, and what all queries have seen after so many layers."""
     pattern = reach.patterns(n, part)[name]
     seen = reach.after_layers(pattern, layers)
     figure = plt.figure(figsize=(6.3, 3.5))
@@ -61,11 +62,14 @@ def draw_reach(name: str, layers: int, *, n: int = 16, part: int = 4) -> Figure:
         ax.set_xlabel("token", color=plots.GRAY, fontsize=11)
         ax.xaxis.set_label_position("bottom")
     axes[0].set_ylabel("query", color=plots.GRAY, fontsize=11)
+    for row in range(n // part if name == "segments" else 0):  # paler: met as summaries
+        shape = {"width": row * part, "height": part, "facecolor": "white", "alpha": 0.6}
+        axes[0].add_patch(Rectangle((-0.5, row * part - 0.5), **shape))
     return figure
 
 
 def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
-    """The bill of every form, in bfloat16, and how much more it is in float32."""
+    """The bill of every form, in bfloat16, and how much more it is in float32; a dashed line for the rest of the model."""
     half, full = (
         {form: costs.bill(form, model, length, batch=batch, bytes_per_number=size) for form in FORMS} for size in (2, 4)
     )
@@ -82,9 +86,10 @@ def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
         ax.barh(FORMS, values - low, left=low, color=[STYLES[form][0] for form in FORMS], alpha=0.55)
         for row, value in enumerate(values):
             ax.text(low * 1.3, row, amount(value, unit), va="center", fontsize=11)
-        if what == "flops":
-            ax.axvline(costs.rest_flops(model, length, batch=batch), color=plots.INK, linestyle="--", linewidth=1.6)
-        ax.set(xscale="log", xlim=(low, larger.max() * 2), ylim=(len(FORMS) - 0.4, -0.6))
+        rest = costs.rest_flops(model, length, batch=batch) if what == "flops" else 0
+        if rest:
+            ax.axvline(rest, color=plots.INK, linestyle="--", linewidth=1.6)
+        ax.set(xscale="log", xlim=(low, max(larger.max(), rest) * 2), ylim=(len(FORMS) - 0.4, -0.6))
         ax.tick_params(axis="y", length=0, labelleft=what == "flops")
         ax.set_title(title, fontsize=12)
         ax.xaxis.set_major_locator(FixedLocator([]))
