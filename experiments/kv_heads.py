@@ -61,7 +61,7 @@ def main() -> None:
         for shared in SHARED if arguments.only in (None, task) else ():
             for lr in RATES:
                 run(task, shared, lr, SEEDS[0])
-            lr = chosen(records.select(records.read(RESULTS), task=task, num_kv_heads=shared))["lr"].iloc[0]
+            lr = float(chosen(records.select(records.read(RESULTS), task=task, num_kv_heads=shared))["lr"].iloc[0])
             for seed in SEEDS[1:]:
                 run(task, shared, lr, seed)
     table = chosen(records.read(RESULTS)).groupby(["task", "num_kv_heads", "lr", "cache_bytes"])[["accuracy", "loss"]]

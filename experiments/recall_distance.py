@@ -62,7 +62,7 @@ def main() -> None:
         if arguments.only in (None, form):
             for lr in RATES:
                 run(form, lr, SEEDS[0])
-            lr = chosen(records.select(records.read(RESULTS), form=form))["lr"].iloc[0]
+            lr = float(chosen(records.select(records.read(RESULTS), form=form))["lr"].iloc[0])
             for seed in SEEDS[1:]:
                 run(form, lr, seed)
     table = chosen(records.read(RESULTS))
