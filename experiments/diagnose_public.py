@@ -11,7 +11,7 @@ sentence what the failure means. The modules are in `_public_modules.py`.
     python experiments/diagnose_public.py           # adds what is missing for the versions installed; about 1 minute
     python experiments/diagnose_public.py --fresh   # begins again
 
-A package that is not installed is named and left out; rows that the file has of it stay. Columns: value and tolerance are those
+A package that is not installed is named and left out; rows that the file has of it stay. Columns: value and bound are those
 of the figure nearest to its bound or farthest beyond it, empty where a check could not run; where: in which mode; seen_again:
 the figure of the lines that reproduce it.
 """
