@@ -43,7 +43,7 @@ def attention(weights, spelling: str, sounds: Sequence[str], *, ax: Axes | None 
 
 def pronounced(spelling: str, weights, found: Sequence[Alternative], most: int = 5) -> Figure:
     """For the explorer: the map of the best pronunciation, and the probabilities of the best few."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.4), width_ratios=(1.25, 1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.4), width_ratios=(1.2, 1))
     attention(weights, spelling, found[0].sounds, ax=left)
     shares = [float(np.exp(one.log_prob)) for one in found[:most]]
     texts = [" ".join(one.sounds) for one in found[:most]]
@@ -58,8 +58,8 @@ def pronounced(spelling: str, weights, found: Sequence[Alternative], most: int =
 
 def nothing(text: str) -> Figure:
     """A sheet that says why there is no picture."""
-    figure, ax = plots.drawing(8.4, 4.4)
-    ax.text(4.2, 2.2, text, ha="center", va="center", fontsize=14, wrap=True)
+    figure, ax = plots.drawing(7.6, 4.4)
+    ax.text(3.8, 2.2, text, ha="center", va="center", fontsize=14, wrap=True)
     return figure
 
 
