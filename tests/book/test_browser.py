@@ -10,7 +10,7 @@ from browser import HTML, chromium, pages, require_book, serve, watch
 from bs4 import BeautifulSoup
 
 PAGES = pages()
-CHAPTERS = [name for name in PAGES if name.startswith("chapters/") and name != "chapters/claims"]
+CHAPTERS = [name for name in PAGES if (HTML.parents[1] / f"{name}.ipynb").exists()]
 THEMES = ("light", "dark")
 
 
