@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lib.diagnostics import record_attention
 from lib.positional import SinusoidalEncoding
-from lib.study.data import TOPICS, Batch, batches
+from lib.study.data import TOPICS, Batch, Vocabulary, batches
 from lib.study.mask_documents import VOCABULARY_SIZE, texts
 from lib.study.training import accuracy, classification_loss, fit, seed_everything
 
@@ -118,3 +118,28 @@ def marks(weights: Tensor, lengths: Tensor) -> dict[str, float]:
         "padding": (rows * padded[:, None]).sum(dim=-1).mean().item(),
         "unlike": unlike.item(),
     }
+
+
+def received(model: Reader, batch: Batch) -> list[Tensor]:
+    """For each text the mean weight that each of its words gets from all its words and all heads, (n,)."""
+    weights = maps(model, batch).mean(dim=1)  # (B, L, L)
+    return [w[:n, :n].mean(dim=0) for w, n in zip(weights, batch.lengths.tolist(), strict=True)]
+
+
+@torch.no_grad()
+def effects(model: Reader, batch: Batch) -> list[Tensor]:
+    """For each text how far the logit of its predicted topic moves when a word is made unknown, for each of its words, (n,)."""
+    found = []
+    for text, n in zip(batch.tokens, batch.lengths.tolist(), strict=True):
+        text = text[None, :n]
+        hidden = text.repeat(n, 1).fill_diagonal_(Vocabulary.UNK)  # row i lacks word i
+        logits = model(torch.cat([text, hidden]), torch.full((n + 1,), n))
+        topic = logits[0].argmax()
+        found.append((logits[1:, topic] - logits[0, topic]).abs())
+    return found
+
+
+def rank_correlation(one: Tensor, other: Tensor) -> float:
+    """How far two lists of numbers (n,) have the same order: 1 the same, 0 unrelated, −1 the reverse (Spearman's)."""
+    ranks = torch.stack([one.argsort().argsort(), other.argsort().argsort()]).double()
+    return torch.corrcoef(ranks)[0, 1].item()
