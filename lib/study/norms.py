@@ -158,9 +158,10 @@ def at_the_start(arrangement: str, depth: int, seed: int) -> dict[str, Tensor]:
     """What a writer is like before any training, on one batch, layer by layer.
 
     Returns:
-        "gradient": (depth,), the norm of the loss's gradient with respect to what goes into each layer. "of weights": (depth,),
-        the same with respect to the second matrix of each feed-forward network. "alike": (depth + 1,), the mean cosine between
-        the vectors of two tokens, for what goes into each layer and what comes out of the last: 1 if all tokens are one.
+        "bits": (), the loss, per letter. "gradient": (depth,), the norm of the loss's gradient with respect to what goes into
+        each layer. "of weights": (depth,), the same with respect to the second matrix of each feed-forward network. "alike":
+        (depth + 1,), the mean cosine between the vectors of two tokens, for what goes into each layer and what comes out of
+        the last: 1 if all tokens are one.
     """
     model, vectors = new_writer(arrangement, depth, seed), []
     for layer in model.decoder.layers:
@@ -170,7 +171,8 @@ def at_the_start(arrangement: str, depth: int, seed: int) -> dict[str, Tensor]:
     weights = [layer.feed_forward.linear2.weight for layer in model.decoder.layers]
     norms = torch.stack([gradient.norm() for gradient in torch.autograd.grad(loss, [*vectors[:-1], *weights])])
     alike = torch.stack([mean_cosine(x.detach().flatten(0, 1)) for x in vectors])
-    return {"gradient": norms[:depth], "of weights": norms[depth:], "alike": alike}
+    per_letter = loss.detach() / math.log(2)
+    return {"bits": per_letter, "gradient": norms[:depth], "of weights": norms[depth:], "alike": alike}
 
 
 def mean_cosine(vectors: Tensor) -> Tensor:

@@ -63,13 +63,23 @@ def _bypass(ax: Axes, x: float, first: float, plus: float, lower: float) -> None
     plots.arrow(ax, (side, plus), (x - 0.2, plus), color=plots.VERMILION, width=3)
 
 
-def gradient_lines(found: Mapping[str, np.ndarray], x: np.ndarray, *, title: str, x_name: str, limits=None) -> Figure:
-    """A line for each arrangement, on a logarithmic scale.
+def layer_lines(
+    found: Mapping[str, np.ndarray],
+    x: np.ndarray,
+    *,
+    title: str,
+    x_name: str,
+    y_name: str = "norm of the gradient",
+    log: bool = True,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """A line for each arrangement.
 
     Args:
         found: arrangement -> (seeds, n) norms of gradients.
         x: (n,) layers or depths.
-        title, x_name: of the picture and of its lower axis.
+        title, x_name, y_name: of the picture and of its axes.
+        log: whether the upright axis is logarithmic.
         limits: of the upright axis.
     """
     figure, ax = plt.subplots(figsize=(6.4, 4.6))
@@ -77,7 +87,7 @@ def gradient_lines(found: Mapping[str, np.ndarray], x: np.ndarray, *, title: str
         color, dashes, marker = STYLES[arrangement]
         style = {"color": color, "linestyle": dashes, "marker": marker, "markersize": 6}
         plots.line_with_spread(ax, x, runs, arrangement, **style)
-    ax.set(yscale="log", xlabel=x_name, ylabel="norm of the gradient", title=title, ylim=limits)
+    ax.set(yscale="log" if log else "linear", xlabel=x_name, ylabel=y_name, title=title, ylim=limits)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3)
     return figure

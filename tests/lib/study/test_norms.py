@@ -157,6 +157,7 @@ def test_gradients_are_those_of_a_step_and_in_the_order_of_the_layers(few_words)
     found = norms.at_the_start("no norm", 3, seed=4)
     model = norms.new_writer("no norm", 3, seed=4)
     norms.letter_loss(model, next(norms.word_batches(4))).backward()
+    assert found["bits"].item() == pytest.approx(norms.letter_loss(model, next(norms.word_batches(4))).item() / math.log(2))
     want = torch.stack([layer.feed_forward.linear2.weight.grad.norm() for layer in model.decoder.layers])
     assert torch.allclose(found["of weights"], want)
 

@@ -41,7 +41,7 @@ def test_each_residual_ends_at_a_sum():
 
 def test_every_arrangement_has_a_line_a_color_and_a_mark_of_its_own():
     found = {arrangement: np.full((3, 4), 10.0**i) for i, arrangement in enumerate(ARRANGEMENTS)}
-    figure = norms_pictures.gradient_lines(found, np.arange(4), title="t", x_name="layer", limits=(1e-3, 1e6))
+    figure = norms_pictures.layer_lines(found, np.arange(4), title="t", x_name="layer", limits=(1e-3, 1e6))
     (ax,) = figure.axes
     assert ax.get_yscale() == "log"
     assert ax.get_ylim() == (1e-3, 1e6)
