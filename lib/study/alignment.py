@@ -104,7 +104,7 @@ def diagonal(spelling: str, sounds: Sequence[str]) -> list[int]:
     return [int((i + 0.5) / len(sounds) * len(spelling)) for i in range(len(sounds))]
 
 
-def cross_attention(model: Transformer, words: Sequence[Word]) -> Tensor:
+def cross_weights(model: Transformer, words: Sequence[Word]) -> Tensor:
     """The weights with which each sound is written, when the right sounds before it are given: (B, layers, H, L, S).
 
     Row i is the query that writes sound i. The last row writes the end, the last column of a word is its end.

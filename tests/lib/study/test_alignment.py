@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lib.study.alignment import Aligner, cross_attention, diagonal, hits, most_looked_at
+from lib.study.alignment import Aligner, cross_weights, diagonal, hits, most_looked_at
 from lib.study.pronunciation import LETTERS, PHONEMES, load_cmudict
 from lib.transformer import Transformer, TransformerConfig
 
@@ -81,11 +81,11 @@ def test_hits_are_counted_over_sounds_and_among_those_asked_for():
 
 def test_cross_attention_is_that_of_each_word_alone_and_never_on_padding(model):
     words = [("knight", ["N", "AY", "T"]), ("at", ["AE", "T"])]
-    weights = cross_attention(model, words)
+    weights = cross_weights(model, words)
     assert weights.shape == (2, 2, 2, 4, 7)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 2, 4))
     assert weights[1, ..., 3:].abs().max() == 0
-    alone = cross_attention(model, words[1:])
+    alone = cross_weights(model, words[1:])
     assert torch.allclose(weights[1:, :, :, :3, :3], alone, atol=1e-6)
 
 
