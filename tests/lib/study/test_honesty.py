@@ -27,7 +27,7 @@ def toy(number: int) -> Lexicon:
 @pytest.fixture(scope="module")
 def found():
     lexicon = toy(900)
-    return {version: honesty.train(version, lexicon, seed=0, steps=200) for version in honesty.VERSIONS}
+    return {version: honesty.train(version, lexicon, seed=0, steps=150) for version in honesty.VERSIONS}
 
 
 def test_long_words_are_left_out():
@@ -43,15 +43,19 @@ def test_only_one_version_reads_its_own_labels():
     assert batch.inputs[0, 0] == 1  # untouched
 
 
-def test_both_cheats_have_the_lower_loss_on_new_words_and_cannot_write(found):
+def test_both_cheats_have_a_low_loss_on_new_words_and_cannot_write(found):
     for version in (NO_MASK, NOT_SHIFTED):
-        assert found[version]["dev_loss"] < found[SOUND]["dev_loss"]
+        assert found[version]["dev_loss"] < 0.2
         assert found[version]["words"] > 0.9
 
 
-def test_a_sound_one_learns_to_write_and_the_same_seed_gives_the_same(found):
+def test_a_sound_one_learns_to_write(found):
     assert found[SOUND]["words"] < 0.5
-    assert found[NOT_SHIFTED] == honesty.train(NOT_SHIFTED, toy(900), seed=0, steps=200)
+
+
+def test_the_same_seed_gives_the_same_figures():
+    one, other, another = (honesty.train(NOT_SHIFTED, toy(100), seed=seed, steps=3) for seed in (0, 0, 1))
+    assert one == other != another
 
 
 def test_an_unknown_version_is_named():
