@@ -120,14 +120,17 @@ def draw_recall(by_distance: pd.DataFrame, by_pairs: pd.DataFrame, guess: float)
 
     Args:
         by_distance: columns form, seed, farthest, accuracy.
-        by_pairs: columns form, seed, pairs, accuracy.
+        by_pairs: columns form, seed, pairs, accuracy. A form without rows is left out, in both.
         guess: accuracy of a guess.
     """
     figure, axes = plt.subplots(1, 2, figsize=(6.4, 4.2), sharey=True, width_ratios=(3, 2))
     for ax, table, column in zip(axes, (by_distance, by_pairs), ("farthest", "pairs"), strict=True):
         places = sorted(table[column].unique())
         for form, (color, dash, marker) in RECALL_STYLES.items():
-            runs = table[table["form"] == form].pivot(index="seed", columns=column, values="accuracy")[places]
+            own = table[table["form"] == form]
+            if own.empty:
+                continue
+            runs = own.pivot(index="seed", columns=column, values="accuracy")[places]
             style = {"color": color, "linestyle": dash, "marker": marker, "markersize": 7}
             plots.line_with_spread(ax, range(len(places)), runs, form, **style)
         ax.axhline(guess, color=plots.GRAY, linewidth=1.2)

@@ -60,3 +60,5 @@ def test_recall_has_a_line_for_each_form_and_names_the_cells_of_distance():
     assert [line.get_label() for line in figure.axes[0].lines][: len(forms)] == list(forms)
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1–16", "17–32"]
     assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["16", "32"]
+    some = [table[table["form"] == "full"] for table in (near, pairs)]
+    assert [line.get_label() for line in efficient_pictures.draw_recall(*some, 1 / 16).axes[0].lines][:1] == ["full"]
