@@ -14,7 +14,7 @@ Columns of recall_distance.csv, a row for each training run, part and cell of th
     form                        key of FORMS: full, windowed, strided, window + stride, segmented, linear (elu), linear (random)
     steps, lr, seed             of the run
     parameters                  of the model
-    train_loss                  mean of the last 50 steps
+    train_loss                  mean of the last 50 steps; empty where a loss was no number, which ended the training
     part                        "dev" or "test"
     length, pairs               of the sequences tested
     nearest, farthest           distance between question and pair in tokens, both included: 1–16, 17–32, 33–64, 65–128, 129–256

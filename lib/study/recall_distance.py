@@ -179,7 +179,7 @@ def score(model: RecallNet, L: int, pairs: int, part: str) -> list[dict]:
 
 
 def run(form: str, *, lr: float, seed: int, steps: int) -> list[dict]:
-    """Train one form once, and test it on all cells of both parts.
+    """Train one form once, and test it on all cells of both parts. A loss that is no number ends the training.
 
     Args:
         form: key of FORMS.
@@ -190,9 +190,9 @@ def run(form: str, *, lr: float, seed: int, steps: int) -> list[dict]:
     """
     seed_everything(seed)
     model = RecallNet(form)
-    history = fit(model, training_batches(seed), lr=lr, seed=seed, steps=steps, progress=False)
+    history = fit(model, training_batches(seed), lr=lr, seed=seed, steps=steps, stop_on_nan=True, progress=False)
     last = history.losses[-50:]
     row = {"form": form, "steps": steps, "lr": lr, "seed": seed, "parameters": trainable(model)}
-    row |= {"train_loss": round(sum(last) / len(last), 4)}
+    row |= {"train_loss": None if history.nan_step else round(sum(last) / len(last), 4)}
     tests = product(("dev", "test"), CELLS)
     return [row | {"part": part} | cell for part, (L, pairs) in tests for cell in score(model, L, pairs, part)]
