@@ -56,6 +56,7 @@ class Aligner:
 
     @counts.setter
     def counts(self, counts: Counter) -> None:
+        """Take new counts, and count anew how often each letter occurs."""
         self._counts, self._of_letter = counts, Counter()
         for (letter, _), number in counts.items():
             self._of_letter[letter] += number

@@ -139,6 +139,7 @@ class Segmented(SegmentedAttention):
     """`SegmentedAttention`, causal, called with nothing but query, key and value."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query, key and value (B, H, L, d) -> (B, H, L, d)."""
         return super().forward(query, key, value, is_causal=True)
 
 

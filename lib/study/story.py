@@ -7,6 +7,7 @@ Shapes: B sequences, H heads, L queries, S keys, d the width of a head.
 
 import inspect
 import math
+import re
 import textwrap
 
 import torch
@@ -36,28 +37,35 @@ class PlainAttention(nn.Module):
         return self.out_proj(self.join(self.drop(weights) @ v))
 
     def project(self, x):
+        """Queries, keys and values, each split into heads."""
         return self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
     def split(self, x):
+        """Reshapes (B, L, d_model) -> (B, H, L, d)."""
         B, L, _ = x.shape
         return x.view(B, L, self.num_heads, -1).transpose(1, 2)  # (B, H, L, d)
 
     def score(self, q, k):
+        """Scaled dot products, (B, H, L, S)."""
         return q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # (B, H, L, S)
 
     def allow(self, L, S, keep):
+        """Which keys each query may attend to: True where it may."""
         allowed = torch.ones(L, S, dtype=torch.bool).tril(S - L)  # True = may attend
         return allowed if keep is None else allowed & keep[:, None, None, :]
 
     def weigh(self, scores, allowed):
+        """Softmax over the allowed keys; rows of zeros where there are none."""
         empty = ~allowed.any(dim=-1, keepdim=True)  # rows with nothing to attend to
         scores = scores.masked_fill(~allowed, -math.inf).masked_fill(empty, 0.0)
         return scores.softmax(dim=-1).masked_fill(empty, 0.0)
 
     def drop(self, weights):
+        """Dropout on the weights, in training alone."""
         return F.dropout(weights, self.dropout, self.training)
 
     def join(self, heads):
+        """Reshapes (B, H, L, d) -> (B, L, d_model)."""
         B, _, L, _ = heads.shape
         return heads.transpose(1, 2).reshape(B, L, -1)  # (B, L, H·d)
 
@@ -66,6 +74,7 @@ class SeesAhead(PlainAttention):
     """The triangle is one step too wide."""
 
     def allow(self, L, S, keep):
+        """One key too many for each query."""
         allowed = torch.ones(L, S, dtype=torch.bool).tril(S - L + 1)
         return allowed if keep is None else allowed & keep[:, None, None, :]
 
@@ -74,6 +83,7 @@ class CausalInTraining(PlainAttention):
     """The triangle hangs on the mode."""
 
     def allow(self, L, S, keep):
+        """All keys, once out of training."""
         allowed = torch.ones(L, S, dtype=torch.bool)
         if self.training:
             allowed = allowed.tril(S - L)
@@ -84,6 +94,7 @@ class StepFromTheStart(PlainAttention):
     """The triangle is aligned to the first key, so a step with a cache sees that key alone."""
 
     def allow(self, L, S, keep):
+        """The first L keys, wherever the queries stand."""
         allowed = torch.ones(L, S, dtype=torch.bool).tril()
         return allowed if keep is None else allowed & keep[:, None, None, :]
 
@@ -92,6 +103,7 @@ class ReadsPadding(PlainAttention):
     """`keep` is taken, and never used."""
 
     def allow(self, L, S, keep):
+        """The triangle alone."""
         return torch.ones(L, S, dtype=torch.bool).tril(S - L)
 
 
@@ -99,6 +111,7 @@ class ScrambledHeads(PlainAttention):
     """Heads are joined without the transpose."""
 
     def join(self, heads):
+        """A reshape alone."""
         B, _, L, _ = heads.shape
         return heads.reshape(B, L, -1)
 
@@ -107,6 +120,7 @@ class ScaledUp(PlainAttention):
     """The scores are multiplied by the square root."""
 
     def score(self, q, k):
+        """Dot products, scaled the wrong way."""
         return q @ k.transpose(-2, -1) * math.sqrt(q.size(-1))
 
 
@@ -114,6 +128,7 @@ class KeysForQueries(PlainAttention):
     """The keys' map makes the queries too: a slip of copy and paste."""
 
     def project(self, x):
+        """Keys, keys and values."""
         return self.split(self.k_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
 
 
@@ -121,6 +136,7 @@ class DropsAlways(PlainAttention):
     """Dropout does not ask for the mode: it is on by default."""
 
     def drop(self, weights):
+        """Dropout on the weights, always."""
         return F.dropout(weights, self.dropout)
 
 
@@ -140,8 +156,8 @@ KINDS: dict[str, type[PlainAttention]] = {SOUND: PlainAttention} | BUGS
 
 
 def lines(kind: str) -> str:
-    """The source of what a bug overrides, as text; of the whole module for `SOUND`."""
-    source = textwrap.dedent(inspect.getsource(KINDS[kind]))
+    """The source of what a bug overrides, as text; of the whole module for `SOUND`. Bare of the methods' docstrings."""
+    source = re.sub(r'\n {8}"""[A-Z][^"]*"""', "", textwrap.dedent(inspect.getsource(KINDS[kind])))
     if kind == SOUND:
         return source
     head, body = source.split('"""\n', 1)

@@ -41,6 +41,7 @@ def _with(factors, *, peak=torch.maximum):
 
 
 def right(m1, l1, o1, m2, l2, o2) -> State:
+    """The merged state, as it should be."""
     m = torch.maximum(m1, m2)
     first, second = (m1 - m).exp(), (m2 - m).exp()
     return m, first * l1 + second * l2, first * o1 + second * o2

@@ -19,6 +19,7 @@ def _cases() -> list[Case]:
 
 
 def right(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Linear attention with the whole triangle of weights: (L, d), (L, d), (L, d_v) -> (L, d_v)."""
     weights = (q @ k.T).tril()
     return weights @ v / weights.sum(dim=-1, keepdim=True)
 
