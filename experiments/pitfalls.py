@@ -3,9 +3,10 @@
     story    eight bugs in a small language model that writes words backwards: what training shows
     matcher  a matcher whose training pairs differ at the opening, and one that has met pairs that open alike
     maps     a reader of news with three faults that its loss hides
-    first    weight on the first token: letters of BBC News, and a task where a head is often idle
+    first    weight on the start mark: letters of BBC News, and a task where a head is often idle
+    idle     in that task: who gives the start mark its weight, tokens with work to do or without
 
-Results: pitfalls_story.csv and so on, beside this file. About 8 minutes on one core. Uniform attention (T1) has its own script,
+Results: pitfalls_story.csv and so on, beside this file; about 10 minutes on one core. Uniform attention (T1) has its own:
 uniform.py.
 
     python experiments/pitfalls.py                 # all that the files do not hold yet
@@ -22,7 +23,7 @@ from lib.study.data import batches
 
 HERE = Path(__file__)
 SEEDS = range(3)
-STORY_RATE, STORY_STEPS = 1e-2, 400
+STORY_RATE, OTHER_RATE, STORY_STEPS = 1e-2, 3e-3, 400
 LETTER_STEPS, CHAIN_STEPS = 1000, 300
 
 
@@ -32,13 +33,17 @@ def path(name: str) -> Path:
 
 
 def run_story() -> None:
-    """Every bug at the rate that serves sound code best, of 0.003 and 0.01; the map of the last layer, seed 0, as text."""
-    for kind in story.KINDS:
+    """Every bug at the rate that serves sound code best; sound code and one bug at another rate too.
+
+    The row of the last step of seed 0 has the map of the last layer, as text.
+    """
+    compared = [(kind, OTHER_RATE) for kind in (story.SOUND, "scores scaled up")]
+    for kind, rate in [(kind, STORY_RATE) for kind in story.KINDS] + compared:
         for seed in SEEDS:
-            run = {"kind": kind, "lr": STORY_RATE, "seed": seed}
+            run = {"kind": kind, "lr": rate, "seed": seed}
             if records.holds(path("story"), **run):
                 continue
-            model, rows = story_trials.train(kind, STORY_RATE, seed, steps=STORY_STEPS)
+            model, rows = story_trials.train(kind, rate, seed, steps=STORY_STEPS)
             maps = [""] * (len(rows) - 1) + [story_trials.map_text(story_trials.attention_map(model)) if seed == 0 else ""]
             records.append(path("story"), [run | row | {"map": text} for row, text in zip(rows, maps, strict=True)])
             print(run, rows[-1], flush=True)
@@ -102,7 +107,21 @@ def run_first() -> None:
             print(task, seed, [(row["loss"], row["first"]) for row in rows], flush=True)
 
 
-PARTS = {"matcher": run_matcher, "maps": run_maps, "first": run_first, "story": run_story}
+def run_idle() -> None:
+    """The chains: weight on the start mark and on the token before, from triggers and from all other tokens."""
+    shown = first_token.chains(3, 64)
+    for seed in SEEDS:
+        if records.holds(path("idle"), seed=seed):
+            continue
+        model, _ = first_token.train_on_chains(seed, steps=CHAIN_STEPS)
+        weights = first_token.behind_triggers(model, shown)
+        records.append(
+            path("idle"), [{"seed": seed, "steps": CHAIN_STEPS} | {name: round(w, 4) for name, w in weights.items()}]
+        )
+        print(seed, weights, flush=True)
+
+
+PARTS = {"matcher": run_matcher, "maps": run_maps, "first": run_first, "idle": run_idle, "story": run_story}
 
 
 def main() -> None:
