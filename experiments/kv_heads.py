@@ -1,8 +1,9 @@
 """Claim F6: quality and size of the cache over the number of heads of key and value, with 8 heads of the query.
 
 Two tasks, both in width 64: the next character of BBC News (two causal layers), and four look-ups at once (one layer, as in the
-chapter on heads). The learning rate is the best of two on dev data, for each setting; a run is tested on both parts, and the
-rows of "test" at the chosen rate count. About five minutes on one core; rows that the file holds are not made again.
+chapter on heads; all four go by the same names, so one kind of key can serve them all). The learning rate is the best of two on
+dev data, for each setting; a run is tested on both parts, and the rows of "test" at the chosen rate count. About five minutes
+on one core; rows that the file holds are not made again.
 
     python experiments/kv_heads.py                # all that kv_heads.csv does not hold yet
     python experiments/kv_heads.py --only text    # one task
