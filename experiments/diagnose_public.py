@@ -13,7 +13,7 @@ sentence what the failure means. The modules are in `_public_modules.py`.
 
 A package that is not installed is named and left out; rows that the file has of it stay. Columns: value and bound are those
 of the figure nearest to its bound or farthest beyond it, empty where a check could not run; where: in which mode; seen_again:
-the figure of the lines that reproduce it.
+the figure of the lines that reproduce it; reading and kind, one of KINDS: what a failure means, in a sentence and in a word.
 """
 
 import copy
@@ -131,6 +131,23 @@ def long(m, x, call):
     return 0
 
 
+FAULT, EMPTY_ROW, LIMIT, DESIGN, MISUSE = KINDS = ("fault", "empty row", "limit", "by design", "misuse")
+
+
+def kind_of(reading: str) -> str:
+    """A word for a failure, by its reading: `FAULT` unless it is a row without a key, or of `MILDER`."""
+    if "without a key" in reading or "no key either" in reading:
+        return EMPTY_ROW
+    return next((kind for words, kind in MILDER.items() if words in reading), FAULT)
+
+
+# What stands in the reading of a failure that nobody needs to mend.
+MILDER = {
+    "float16": LIMIT,
+    "an assert without a message": LIMIT,
+    "By design": DESIGN,
+    "documented as a hint": MISUSE,
+}
 NO_KEY = "A row without a key is 0/0 in its softmax, and NaN comes out"
 ZEROS = "It fills up the last window with zeros, which real tokens attend to unless a mask is given"
 PERFORMER = (
@@ -214,7 +231,8 @@ def rows(package: str, version: str, subject: Subject) -> list[dict]:
         row |= {"result": finding.result, "value": f"{worst.value:.3g}" if ran else "", "bound": worst.bound if ran else ""}
         row |= {"where": worst.where if ran else "", "what": worst.what if ran else "; ".join(finding.reasons)}
         again, reading = reproduce(package, subject, finding.check) if finding.result == FAILED else ("", "")
-        found.append(row | {"seen_again": again if again == "" else f"{again:.3g}", "reading": reading})
+        row |= {"seen_again": again if again == "" else f"{again:.3g}", "reading": reading}
+        found.append(row | {"kind": kind_of(reading) if reading else ""})
     return found
 
 
