@@ -1,4 +1,4 @@
-"""Exercise 2: a mask with three bugs of the story at once."""
+"""Exercise 2: a mask with three bugs of the story at once, and a fourth that comes of mending them."""
 
 import torch
 from torch import Tensor
@@ -17,14 +17,19 @@ def _cases() -> list[Case]:
     ]
 
 
-def _mask(*, causal=lambda training: True, past=lambda L, S: S - L, padding=lambda keep: keep[:, None, None, :]):
-    """A version of the answer, by what it makes of each of the three questions."""
+def _mask(
+    *, causal=lambda training: True, past=lambda L, S: S - L, padding=lambda keep: keep[:, None, None, :], own: bool = True
+):
+    """A version of the answer, by what it makes of each of the four questions."""
 
     def allow(L: int, S: int, keep: Tensor | None, training: bool) -> Tensor:
         allowed = torch.ones(L, S, dtype=torch.bool)
         if causal(training):
             allowed = allowed.tril(past(L, S))
-        return allowed if keep is None or padding is None else allowed & padding(keep)
+        if keep is None or padding is None:
+            return allowed
+        allowed = allowed & padding(keep)
+        return allowed | torch.ones(L, S, dtype=torch.bool).tril(S - L).triu(S - L) if own else allowed
 
     return as_numbers(allow)
 
@@ -45,33 +50,42 @@ _ADVICE = {
     "mode": "The future is still hidden in training only. The mode has nothing to do with who may look at whom.",
     "step": "With more keys than queries, each query is taken for an early one. The queries are the last L of S places: move "
     "the diagonal by S − L.",
-    "padding": "Padding is still read: `keep` is not used. Each row of it hides keys, for every query: keep[:, None, None, :].",
+    "padding": "Padding is still read: `keep` is not used. Each row of it hides keys, for every query.",
+    "own": "Behind padding in front, some queries have no key left, and a softmax of nothing is NaN: let every query see its "
+    "own place, the diagonal that the triangle ends at.",
 }
 
 
 def _known() -> list[Mistake]:
-    """What is left when only some of the three bugs are mended, the worst first."""
+    """What is left when only some of the bugs are mended, the worst first. Where padding is read, no row is empty."""
     found = []
-    for mode, step, padding in ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)):
-        wrong = {}
+    for own, mode, step, padding in (
+        *((0, 1, 1, 1), (0, 1, 0, 1), (0, 0, 1, 1), (0, 0, 0, 1)),
+        *((1, 1, 1, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 0)),
+        *((0, 1, 1, 0), (0, 1, 0, 0), (0, 0, 1, 0)),
+    ):
+        wrong = {"own": not own}
         if mode:
             wrong["causal"] = _in_training
         if step:
             wrong["past"] = _from_the_start
         if padding:
             wrong["padding"] = None
-        left = [name for name, there in (("mode", mode), ("step", step), ("padding", padding)) if there]
-        count = {1: "One bug is left.", 2: "Two bugs are left.", 3: "All three bugs are still there."}[len(left)]
+        bugs = (("mode", mode), ("step", step), ("padding", padding), ("own", own))
+        left = [name for name, there in bugs if there]
+        count = ("One bug is left.", "Two bugs are left.", "Three bugs are left.")[len(left) - 1]
         found.append(Mistake(_mask(**wrong), f"{count} {' '.join(_ADVICE[name] for name in left)}"))
     return found
 
 
 ALLOW = Exercise(
-    hint="Three of the eight bugs are in it. Ask of each line: does it hang on the mode, on the cache, and who reads padding?",
-    why="One triangle, aligned to the last key, in every mode, and padding hidden for every query: nothing else is needed.",
+    hint="Three of the eight bugs are in it. Ask of each line: does it hang on the mode, on the cache, and who reads padding? "
+    "Then look for a row with nothing to see.",
+    why="One triangle, aligned to the last key, in every mode; padding hidden on either side; no row without a key, so no NaN.",
     shapes="The triangle is (L, S); keep is (B, S) and hides keys, so it goes in as (B, 1, 1, S). Where keep is None, the "
     "answer is (L, S).",
-    next_step="Draw yours with masks.draw: for L = 2 and S = 6 the last row is allowed whole, in both modes.",
+    next_step="Draw yours, with from lib import masks and print(masks.draw(…)): for L = 2 and S = 6 the last row is allowed "
+    "whole, in both modes; with padding on either side, no row is empty.",
     right=_mask(),
     cases=_cases,
     mistakes=(
@@ -79,6 +93,14 @@ ALLOW = Exercise(
         Mistake(
             _mask(causal=_eval_alone),
             "Now the future is hidden in eval alone, and training sees it. Hide it in both.",
+        ),
+        *(
+            Mistake(
+                _mask(padding=lambda keep: keep[:, None, :, None], own=own),
+                "`keep` hides queries there, on the third axis. Padding must not be looked at, so it is keys that are hidden: "
+                "the last axis.",
+            )
+            for own in (False, True)
         ),
         Mistake(
             _mask(padding=lambda keep: ~keep[:, None, None, :]),

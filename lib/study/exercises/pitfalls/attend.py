@@ -12,27 +12,54 @@ from lib.study.exercises import Case, Exercise, Mistake, random_tensor
 
 
 def _cases() -> list[Case]:
-    """Dropout is random, but for probability 0 and 1, and must not be seen in eval at all."""
+    """In eval dropout must not be seen at all; in training at p = 0.5 the values show which weights were dropped."""
     made = []
     for i, (shape, p, training) in enumerate(
-        (((2, 2, 5, 4), 0.5, False), ((2, 2, 5, 4), 0.0, True), ((1, 3, 4, 16), 1.0, True), ((1, 3, 4, 16), 0.9, False))
+        (((2, 2, 5, 4), 0.5, False), ((2, 2, 5, 4), 0.0, True), ((2, 3, 8, 16), 0.5, True), ((1, 3, 4, 16), 0.9, False))
     ):
         tensors = {name: random_tensor(*shape, seed=90 + 3 * i + j) for j, name in enumerate(("q", "k", "v"))}
+        if training and p:
+            tensors["v"] = torch.eye(shape[2]).repeat(1, 2).expand(shape).clone()
         made.append(tensors | {"p": p, "training": training})
     return made
 
 
 class Seeded:
-    """A function that always draws the same random numbers, and leaves everybody else's alone."""
+    """A function that always draws the same random numbers, and leaves everybody else's alone.
+
+    Where weights are dropped, its output is replaced by that of a fixed draw (`redrawn`): so answers agree whatever random
+    numbers they use, and however they draw them.
+    """
 
     def __init__(self, answer: Callable[..., Any]):
         self.answer = answer
         self.__code__ = getattr(answer, "__code__", None)  # by which an empty answer is told from a wrong one
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.answer(*args)
+            output = self.answer(q, k, v, p, training)
+        weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(dim=-1)
+        wanted = isinstance(output, Tensor) and output.shape == v.shape and training and 0 < p < 1
+        return redrawn(output, weights) if wanted else output
+
+
+def redrawn(output: Tensor, weights: Tensor) -> Tensor:
+    """What an answer would give if every second weight were dropped, for v (B, H, L, 2·L) that holds the identity twice.
+
+    An output (B, H, L, 2·L) then shows the weights that were kept, twice. It is redrawn if each weight was dropped or kept by
+    itself, and all that were kept are one number times weights (B, H, L, L). Else it is returned as it is.
+    """
+    one, other = output.chunk(2, dim=-1)
+    kept = one != 0
+    if kept.all() or not kept.any() or not torch.equal(one, other):
+        return output
+    factor = (one / weights)[kept]
+    whole = any((kept == kept.narrow(dim, 0, 1)).all() for dim in (-1, -2))  # whole rows or columns together
+    if whole or not torch.allclose(factor, factor.mean().expand_as(factor), rtol=1e-3):
+        return output
+    every_second = torch.arange(weights.numel()).view_as(weights) % 2
+    return (factor.mean() * weights * every_second).repeat(1, 1, 1, 2)
 
 
 def seeded(answer: Any) -> Any:
@@ -66,12 +93,28 @@ def _never(weights: Tensor, p: float, training: bool) -> Tensor:
     return weights
 
 
+def _unscaled(weights: Tensor, p: float, training: bool) -> Tensor:
+    return weights * (torch.rand_like(weights) >= p) if training else weights
+
+
+def _on(what: str) -> Callable[..., Any]:
+    """A version with the right scale that drops entries of the "output" or of the "values" instead of weights."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:
+        weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(dim=-1)
+        if what == "values":
+            return weights @ F.dropout(v, p, training)
+        return F.dropout(weights @ v, p, training)
+
+    return seeded(attend)
+
+
 ATTEND = Exercise(
     hint="Which way should √d act on the scores? And what must F.dropout be told?",
     why="Both bugs keep every shape and both let the model learn something: only a look at scores and modes finds them.",
     shapes="q, k and v are (B, H, L, d): the scores are q @ k.mT, (B, H, L, L), the output (B, H, L, d) again.",
-    next_step="Compare with F.scaled_dot_product_attention(q, k, v) at p = 0. In eval p may not matter, in training p = 1 "
-    "leaves nothing.",
+    next_step="Compare with F.scaled_dot_product_attention(q, k, v) at p = 0. In eval p may not matter. In training each "
+    "weight is 0 with probability p, by itself, and 1 / (1 − p) times as large otherwise: take the identity for v, and look.",
     right=_attend(),
     cases=_cases,
     mistakes=(
@@ -82,6 +125,20 @@ ATTEND = Exercise(
         Mistake(
             _attend(drop=lambda w, p, training: F.dropout(w, p, not training)),
             "Now it drops in eval and not in training: the other way round.",
+        ),
+        Mistake(
+            _on("output"),
+            "You drop numbers of the output, after the values were added up. It is weights that are dropped, before.",
+        ),
+        Mistake(
+            _on("values"),
+            "You drop numbers of v: a number that is dropped is then missing for every query. It is weights that are dropped, "
+            "for each query by itself.",
+        ),
+        Mistake(
+            _attend(drop=_unscaled),
+            "What is kept must grow by 1 / (1 − p), as F.dropout does it: else the weights add up to 1 − p in training and "
+            "to 1 in eval.",
         ),
         Mistake(
             _attend(on_scores=True),

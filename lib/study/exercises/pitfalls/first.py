@@ -28,7 +28,8 @@ FIRST = Exercise(
     hint="Query i sees i + 1 keys, so equal weights give the first one 1 / (i + 1). Leave out query 0: it sees nothing else.",
     why="Without this share, every causal map seems to favor its first tokens: early queries have little else to look at.",
     shapes="weights is (B, H, L, L): batch, head, query, key. The answer is one number for each head, (H,).",
-    next_step="Try equal weights, masks.causal(6) / torch.arange(1, 7)[:, None]: the answer is 1 for them.",
+    next_step="Try equal weights: from lib import masks, and (masks.causal(6) / torch.arange(1, 7)[:, None])[None, None]. The "
+    "answer is 1 for them.",
     right=_first,
     cases=_cases,
     mistakes=(
