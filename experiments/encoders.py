@@ -23,8 +23,8 @@ FOLDER = Path(__file__).parent
 TOPICS, DATES = FOLDER / "encoders_topics.csv", FOLDER / "encoders_dates.csv"
 SEEDS = (0, 1, 2)
 STEPS, QUICK_STEPS, EPOCHS = 120, 60, 3
-RATES = {"no layer": (3e-3, 1e-2, 3e-2), "both ways": (2e-3, 5e-3, 1e-2), "one way": (2e-3, 5e-3, 1e-2)}
-OTHER_RATES = (1e-3, 3e-3)
+RATES = {"both ways": (2e-3, 5e-3, 1e-2), "one way": (2e-3, 5e-3, 1e-2)}
+TOPIC_RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 
 
 def run(path: Path, trial: Callable[..., dict], **settings) -> dict:
@@ -38,10 +38,7 @@ def run(path: Path, trial: Callable[..., dict], **settings) -> dict:
 
 def topics(arm: str) -> None:
     """Choose on the dev part, then score the choice on the test part."""
-    settings = [
-        {"arm": arm, "steps": STEPS, "start": start, "lr": lr}
-        for start, lr in product(trials.STARTS, RATES.get(arm, OTHER_RATES))
-    ]
+    settings = [{"arm": arm, "steps": STEPS, "start": start, "lr": lr} for start, lr in product(trials.STARTS, TOPIC_RATES)]
     best = max(settings, key=lambda setting: run(TOPICS, trials.topics, **setting, seed=0, part="dev")["accuracy"])
     for seed in SEEDS:
         run(TOPICS, trials.topics, **best, seed=seed, part="test")

@@ -6,7 +6,7 @@ the same way as in training; the share of wrong words is of what the model write
 
     python experiments/honesty.py          # adds the rows that are missing; about two minutes on one idle core in all
 
-Columns: losses are in nats per phoneme, words is a share.
+Columns: losses are in nats per phoneme, words is a share, sample is what each makes of `honesty.SAMPLE`.
 """
 
 from pathlib import Path
@@ -29,7 +29,8 @@ def main() -> None:
             if records.holds(RESULTS, **known):
                 continue
             found = honesty.train(version, lexicon, seed)
-            records.append(RESULTS, [known | {"lr": honesty.LR} | {name: round(x, 5) for name, x in found.items()}])
+            found = {name: round(x, 5) if isinstance(x, float) else x for name, x in found.items()}
+            records.append(RESULTS, [known | {"lr": honesty.LR} | found])
             print(version, seed, found, flush=True)
 
 

@@ -5,7 +5,7 @@ Adam at a constant rate, nothing clipped, and scored in bits per letter on words
 steps, "patience" trains 600. Results: norms.csv. About half an hour on one core.
 
     python experiments/norms.py                  # all that the file does not hold yet
-    python experiments/norms.py --only warm-up   # one part: "grid", "ablation", "warm-up", "patience"
+    python experiments/norms.py --only warm-up   # one part: "grid", "ablation", "last norm", "warm-up", "patience"
 
 What the words of the claims mean in numbers was fixed before the runs, when only a few rates at seed 0 had been tried to size
 the training:
@@ -33,6 +33,7 @@ FEW = RATES[::2]
 PARTS = {
     "grid": (("pre-norm", "post-norm"), (2, 6, 12), RATES, 0, norms.STEPS),
     "ablation": (("no norm", "no residual", "neither"), (2, 6, 12), FEW, 0, norms.STEPS),
+    "last norm": ((norms.LAST_NORM,), (12,), FEW, 0, norms.STEPS),
     "warm-up": (("post-norm", "pre-norm"), (12,), FEW, 60, norms.STEPS),
     "patience": (("post-norm", "pre-norm"), (12,), RATES[1:4], 0, 3 * norms.STEPS),
 }

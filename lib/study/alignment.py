@@ -23,6 +23,8 @@ from lib.study.seq2seq import source_mask
 from lib.transformer import Transformer
 
 MOST = 2  # sounds of one letter, as K S of "x"
+VOWEL_LETTERS = "aeiouy"
+VOWELS = frozenset(PHONEMES.names[PHONEMES.index["AA"] : PHONEMES.index["B"]])
 UNSEEN = 0.01  # counted for what was never seen
 Word = tuple[str, Sequence[str]]  # spelling and sounds
 
@@ -103,6 +105,20 @@ class Aligner:
 def diagonal(spelling: str, sounds: Sequence[str]) -> list[int]:
     """For each sound the letter at the same height of the word: the guess of who knows nothing of letters."""
     return [int((i + 0.5) / len(sounds) * len(spelling)) for i in range(len(sounds))]
+
+
+def vowel_or_consonant(spelling: str, sounds: Sequence[str]) -> list[int]:
+    """For each sound the letter of its own kind nearest to the same height: the guess of who tells vowels from consonants.
+
+    Of two that are as near, the left one; where no letter is of the kind, the nearest of all.
+    """
+    kinds = [letter in VOWEL_LETTERS for letter in spelling]
+    guesses = []
+    for i, sound in enumerate(sounds):
+        height = (i + 0.5) / len(sounds) * len(spelling) - 0.5
+        alike = [s for s, is_vowel in enumerate(kinds) if is_vowel == (sound in VOWELS)]
+        guesses.append(min(alike or range(len(spelling)), key=lambda s, height=height: abs(s - height)))
+    return guesses
 
 
 def cross_weights(model: Transformer, words: Sequence[Word]) -> Tensor:

@@ -19,6 +19,7 @@ SOUND, NO_MASK, NOT_SHIFTED = "sound", "no causal mask", "not shifted"
 VERSIONS = (SOUND, NO_MASK, NOT_SHIFTED)
 STEPS, LR, MAX_TOKENS = 300, 3e-3, 1024
 LONGEST = 6  # letters
+SAMPLE = ("candle", "crime", "gnarly")  # of the dev part, shown as each model writes them
 SIZES = {"d_model": 64, "num_heads": 4, "num_encoder_layers": 1, "num_decoder_layers": 1, "dim_feedforward": 128}
 CONFIG = TransformerConfig(len(LETTERS), len(PHONEMES), norm_first=True, tie_embeddings=False, dropout=0.0, **SIZES)
 
@@ -39,7 +40,7 @@ def loss(model: Transformer, batch: PairBatch) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PHONEMES.PAD)
 
 
-def train(version: str, lexicon: Lexicon, seed: int, *, steps: int = STEPS, progress: bool = False) -> dict[str, float]:
+def train(version: str, lexicon: Lexicon, seed: int, *, steps: int = STEPS, progress: bool = False) -> dict[str, float | str]:
     """Train one model and let it write.
 
     Args:
@@ -50,7 +51,7 @@ def train(version: str, lexicon: Lexicon, seed: int, *, steps: int = STEPS, prog
 
     Returns:
         train_loss: mean of the last 20 steps, nats per phoneme; dev_loss: of the dev words, read in the same way; words: share
-        of 400 dev words that the model, reading what it wrote before, writes wrong.
+        of 400 dev words that the model, reading what it wrote before, writes wrong; sample: what it makes of `SAMPLE`, as text.
 
     Raises:
         ValueError: an unknown version.
@@ -71,6 +72,7 @@ def train(version: str, lexicon: Lexicon, seed: int, *, steps: int = STEPS, prog
         "train_loss": sum(history.losses[-20:]) / 20,
         "dev_loss": sum(losses) / len(losses),
         "words": error_rates(written, [entry.sounds for entry in dev]).words,
+        "sample": "; ".join(" ".join(said) or "(nothing)" for said in transcribe(model, list(SAMPLE))),
     }
 
 

@@ -8,6 +8,8 @@ The five arrangements of a sub-layer, f for attention or the feed-forward networ
     no norm       x + f(x)
     neither       f(x)
 
+and, to tell the norms in the layers from the one behind them, "last norm": x + f(x), with one norm behind the last layer.
+
 Shapes: B words in the batch, L letters in each; D width of a token; V letters and special symbols.
 """
 
@@ -25,6 +27,7 @@ from lib.study.pronunciation import LETTERS, Entry, load_cmudict
 from lib.transformer import DecoderLM
 
 ARRANGEMENTS = ("post-norm", "pre-norm", "no residual", "no norm", "neither")
+LAST_NORM = "last norm"  # no norm in the layers, and one behind the last, as pre-norm has
 L, WIDTH, HEADS, INSIDE = 7, 32, 4, 64  # letters of a word, D, heads, width inside the feed-forward network
 BATCH = 32  # B
 STEPS = 200
@@ -32,11 +35,11 @@ UNIFORM = math.log2(26)  # bits per letter of a guess that knows nothing; also w
 
 
 class AblatedLayer(EncoderLayer):
-    """An `EncoderLayer` of any of the five arrangements, with the same random start in all of them.
+    """An `EncoderLayer` of any of the arrangements, with the same random start in all of them.
 
     Args:
         d_model, num_heads, dim_feedforward, dropout, options: those of `EncoderLayer`, bar `norm_first`.
-        arrangement: one of ARRANGEMENTS.
+        arrangement: one of ARRANGEMENTS, or LAST_NORM, whose layers are those of "no norm".
 
     Raises:
         ValueError: an unknown arrangement; and what `EncoderLayer` raises.
@@ -45,11 +48,11 @@ class AblatedLayer(EncoderLayer):
     def __init__(
         self, d_model: int, num_heads: int, dim_feedforward: int, dropout: float = 0.0, *, arrangement: str, **options
     ):
-        if arrangement not in ARRANGEMENTS:
-            raise ValueError(f"arrangement must be one of {', '.join(ARRANGEMENTS)}, got {arrangement!r}.")
+        if arrangement not in (*ARRANGEMENTS, LAST_NORM):
+            raise ValueError(f"arrangement must be one of {', '.join((*ARRANGEMENTS, LAST_NORM))}, got {arrangement!r}.")
         super().__init__(d_model, num_heads, dim_feedforward, dropout, norm_first=arrangement == "pre-norm", **options)
         self.residual = arrangement not in ("no residual", "neither")
-        if arrangement in ("no norm", "neither"):
+        if arrangement in ("no norm", "neither", LAST_NORM):
             self.norm1, self.norm2 = nn.Identity(), nn.Identity()
 
     def _beside(self, x: Tensor, norm: nn.Module, sublayer) -> Tensor:
@@ -67,7 +70,8 @@ def new_writer(arrangement: str, depth: int, seed: int) -> DecoderLM:
         )
         model = DecoderLM(config)
         layers = [AblatedLayer(WIDTH, HEADS, INSIDE, arrangement=arrangement) for _ in range(depth)]
-        model.decoder = Stack(layers, nn.LayerNorm(WIDTH) if arrangement == "pre-norm" else None, is_causal=True)
+        behind = nn.LayerNorm(WIDTH) if arrangement in ("pre-norm", LAST_NORM) else None
+        model.decoder = Stack(layers, behind, is_causal=True)
     return model
 
 

@@ -41,6 +41,11 @@ def attention(weights, spelling: str, sounds: Sequence[str], *, ax: Axes | None 
     return ax
 
 
+def percent(share: float) -> str:
+    """A share as text: whole percent, and "< 1 %" for what would be rounded to 0."""
+    return f"{share:.0%}" if share >= 0.005 else "< 1 %"
+
+
 def pronounced(spelling: str, weights, found: Sequence[Alternative], most: int = 5) -> Figure:
     """For the explorer: the map of the best pronunciation, and the probabilities of the best few."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 4.4), width_ratios=(1.2, 1))
@@ -49,7 +54,7 @@ def pronounced(spelling: str, weights, found: Sequence[Alternative], most: int =
     texts = [" ".join(one.sounds) for one in found[:most]]
     right.barh(range(len(shares)), shares, height=0.34, color=plots.BLUE)
     for i, (share, text) in enumerate(zip(shares, texts, strict=True)):
-        right.text(0.0, i - 0.3, f"{text}  ({share:.0%})", ha="left", va="bottom", fontsize=_size(text))
+        right.text(0.0, i - 0.3, f"{text}  ({percent(share)})", ha="left", va="bottom", fontsize=_size(text))
     right.set(xlim=(0, 1), ylim=(most - 0.5, -0.8), xlabel="probability", yticks=[])
     right.grid(axis="y", visible=False)
     right.set_title("alternatives")

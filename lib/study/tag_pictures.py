@@ -12,22 +12,23 @@ WIDTH, ROWS, PITCH = 6.4, 3, 0.98  # inches, rows of tokens, inches from row to 
 LONGEST = 16  # letters of a token that are shown
 
 
-def tagged(tokens: Sequence[str], tags: Sequence[str], shares: Sequence[float]) -> Figure:
+def tagged(tokens: Sequence[str], tags: Sequence[str], shares: Sequence[float], rows: int = ROWS) -> Figure:
     """Tokens in rows, of one fixed size whatever the text; what has no room ends in "…".
 
     Args:
         tokens, tags: of one sentence; tags as in `lib.study.dates.TAGS`.
         shares: the probability of each tag, 0 … 1.
+        rows: that there is room for.
     """
-    figure, ax = drawing(WIDTH, ROWS * PITCH + 0.1)
+    figure, ax = drawing(WIDTH, rows * PITCH + 0.1)
     x, row = 0.1, 0
     for token, tag, share in zip(tokens, tags, shares, strict=True):
         text = token if len(token) <= LONGEST else token[: LONGEST - 1] + "…"
         width = max(0.93, 0.15 * len(text) + 0.3)
         if x + width > WIDTH - 0.1:
             x, row = 0.1, row + 1
-        y = (ROWS - row) * PITCH - 0.25
-        if row == ROWS:
+        y = (rows - row) * PITCH - 0.25
+        if row == rows:
             ax.text(WIDTH - 0.2, 0.1, "…", ha="center", va="center", fontsize=15)
             break
         color = KIND_COLORS[tag.rpartition("-")[2]]

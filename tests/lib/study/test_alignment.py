@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lib.study.alignment import Aligner, cross_weights, diagonal, hits, most_looked_at
+from lib.study.alignment import Aligner, cross_weights, diagonal, hits, most_looked_at, vowel_or_consonant
 from lib.study.pronunciation import LETTERS, PHONEMES, load_cmudict
 from lib.transformer import Transformer, TransformerConfig
 
@@ -70,6 +70,12 @@ def test_the_diagonal_goes_through_the_word():
     assert diagonal("cat", ["K", "AE", "T"]) == [0, 1, 2]
     assert diagonal("knight", ["N", "AY", "T"]) == [1, 3, 5]
     assert diagonal("x", ["K", "S"]) == [0, 0]
+
+
+def test_vowels_and_consonants_are_told_apart_and_nothing_else():
+    assert vowel_or_consonant("phone", ["F", "OW", "N"]) == [0, 2, 3]  # the diagonal of N is the e
+    assert vowel_or_consonant("queue", ["K", "Y", "UW"]) == [0, 0, 4]  # the y is not asked: Y is a consonant
+    assert vowel_or_consonant("hmm", ["AH"]) == [1]  # no vowel letter: the nearest of all
 
 
 def test_hits_are_counted_over_sounds_and_among_those_asked_for():

@@ -58,6 +58,12 @@ def test_the_same_seed_gives_the_same_figures():
     assert one == other != another
 
 
+def test_what_each_makes_of_the_sample_is_shown(found):
+    for version in honesty.VERSIONS:
+        assert len(found[version]["sample"].split("; ")) == len(honesty.SAMPLE)
+    assert set(found[NO_MASK]["sample"].split("; ")) == {"(nothing)"}
+
+
 def test_an_unknown_version_is_named():
     with pytest.raises(ValueError, match="sound, no causal mask, not shifted, got 'shifted'"):
         honesty.train("shifted", toy(70), seed=0)

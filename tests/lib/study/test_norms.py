@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from lib.layers import EncoderLayer
@@ -90,6 +91,14 @@ def test_the_layers_of_a_writer_differ():
 
 def test_only_pre_norm_has_a_last_norm():
     assert {a for a in norms.ARRANGEMENTS if norms.new_writer(a, 1, 0).decoder.norm is not None} == {"pre-norm"}
+
+
+def test_the_arm_beside_the_five_is_no_norm_with_one_norm_behind_the_last_layer():
+    plain, last = norms.new_writer("no norm", 3, seed=1), norms.new_writer(norms.LAST_NORM, 3, seed=1)
+    words = torch.arange(3, 10)[None]
+    with torch.no_grad():
+        x = plain.decoder(plain.embedding(words))
+        assert torch.allclose(last.decoder(last.embedding(words)), F.layer_norm(x, (norms.WIDTH,)), atol=1e-5)
 
 
 @pytest.mark.parametrize("arrangement", norms.ARRANGEMENTS)

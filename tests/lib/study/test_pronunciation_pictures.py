@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from lib.study.alternatives import Alternative
-from lib.study.pronunciation_pictures import attention, nothing, pronounced
+from lib.study.pronunciation_pictures import attention, nothing, percent, pronounced
 
 SAID = [Alternative(("N", "AY", "T"), math.log(0.7), 0.0), Alternative(("N", "IY", "T"), math.log(0.2), -1.0)]
 
@@ -29,3 +29,7 @@ def test_alternatives_stand_with_their_probabilities():
     assert [text.get_text() for text in bars.texts] == ["N AY T  (70%)", "N IY T  (20%)"]
     assert tuple(figure.get_size_inches()) == tuple(nothing("no word").get_size_inches())
     plt.close("all")
+
+
+def test_a_small_share_is_not_called_none():
+    assert [percent(share) for share in (0.004, 0.006, 0.5, 1.0)] == ["< 1 %", "1%", "50%", "100%"]

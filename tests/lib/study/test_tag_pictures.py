@@ -33,6 +33,12 @@ def test_the_size_is_fixed_and_what_has_no_room_is_marked(count):
     assert ("…" in texts(figure)) == (count == 100)
 
 
+def test_the_number_of_rows_can_be_chosen():
+    figure = tagged(["maart"] * 9, ["B-MONTH"] * 9, [0.5] * 9, rows=1)
+    assert tuple(figure.get_size_inches()) == pytest.approx((6.4, 1.08))
+    assert "…" in texts(figure)
+
+
 def test_a_long_token_is_cut():
     assert texts(tagged(["a" * 40], ["O"], [1.0]))[0] == "a" * 15 + "…"
 
