@@ -42,8 +42,8 @@ def attention(weights, spelling: str, sounds: Sequence[str], *, ax: Axes | None 
 
 
 def percent(share: float) -> str:
-    """A share as text: whole percent, and "< 1 %" for what would be rounded to 0."""
-    return f"{share:.0%}" if share >= 0.005 else "< 1 %"
+    """A share as text: whole percent, and "<1%" for what would be rounded to 0."""
+    return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def pronounced(spelling: str, weights, found: Sequence[Alternative], most: int = 5) -> Figure:

@@ -32,4 +32,4 @@ def test_alternatives_stand_with_their_probabilities():
 
 
 def test_a_small_share_is_not_called_none():
-    assert [percent(share) for share in (0.004, 0.006, 0.5, 1.0)] == ["< 1 %", "1%", "50%", "100%"]
+    assert [percent(share) for share in (0.004, 0.006, 0.5, 1.0)] == ["<1%", "1%", "50%", "100%"]

@@ -82,3 +82,10 @@ def test_another_models_weights_are_not_as_good_as_the_card_says():
     module = script(FOLDER / "train_pronunciation.py")
     entries = load_cmudict().dev[::100]
     assert evaluate(module.build(), entries).words > 0.9  # untrained: the test above can fail
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_dev_and_test_are_scored_each_for_itself(path):
+    _, card = checkpoints.load(path)
+    for decoding in ("greedy", "beam of 4"):
+        assert card.scores[f"dev, {decoding}"] != card.scores[f"test, {decoding}"]
