@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullLocator
 from torch import Tensor
 
+from lib import masks
 from lib.study import costs, mask_pictures, plots, reach
 from lib.study.costs import FORMS
 
@@ -46,6 +47,26 @@ def amount(value: float, unit: str, base: int = 1000) -> str:
     return f"{value:.{digits}f} {prefixes[power]}{unit}"
 
 
+def draw_patterns(n: int = 9, part: int = 3) -> Figure:
+    """Six patterns side by side. What is met as one, a summary or a sum, is one paler bar."""
+    pattern = reach.patterns(n, part)
+    shown = {
+        "full": pattern["full"],
+        f"window of {part}": pattern["window"],
+        f"stride {part}": pattern["stride"],
+        "window and stride": pattern["window + stride"],
+        f"segments of {part}": masks.blocks(n, part, causal=True),
+        "linear": pattern["full"].new_zeros(n, n),
+    }
+    figure = mask_pictures.gallery(shown)
+    segments, linear = figure.axes[4:]
+    for row in range(n):
+        for begin in range(0, row // part * part, part):
+            _bar(segments, row, begin, part)
+        _bar(linear, row, 0, row + 1)
+    return figure
+
+
 def draw_reach(name: str, layers: int, *, n: int = 16, part: int = 4) -> Figure:
     """One layer's links, those to summaries paler, and what all queries have seen after so many layers."""
     pattern = reach.patterns(n, part)[name]
@@ -77,7 +98,7 @@ def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
     figure.set_layout_engine("none")
     axes = [figure.add_axes((0.165 + 0.28 * i, 0.03, 0.265, 0.86)) for i in range(3)]
     for ax, what, title, unit in zip(
-        axes, ("flops", "saved", "cache"), ("products", "kept to train", "cache to write"), ("FLOP", "B", "B"), strict=True
+        axes, ("flops", "saved", "cache"), ("products, FLOP", "kept to train", "cache to write"), ("", "B", "B"), strict=True
     ):
         values = np.array([getattr(half[form], what) for form in FORMS], dtype=float)
         larger = np.array([getattr(full[form], what) for form in FORMS], dtype=float)
@@ -85,11 +106,13 @@ def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
         ax.barh(FORMS, larger - low, left=low, color="white", edgecolor=plots.GRAY, linewidth=1)
         ax.barh(FORMS, values - low, left=low, color=[STYLES[form][0] for form in FORMS], alpha=0.55)
         for row, value in enumerate(values):
-            ax.text(low * 1.3, row, amount(value, unit), va="center", fontsize=11)
+            style = {"va": "center", "fontsize": 11, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
+            ax.annotate(amount(value, unit), (larger[row], row), (4, 0), textcoords="offset points", **style)
         rest = costs.rest_flops(model, length, batch=batch) if what == "flops" else 0
         if rest:
             ax.axvline(rest, color=plots.INK, linestyle="--", linewidth=1.6)
-        ax.set(xscale="log", xlim=(low, max(larger.max(), rest) * 2), ylim=(len(FORMS) - 0.4, -0.6))
+        right = max(low * (larger.max() / low) ** 1.7, rest * 2)  # room for the numbers
+        ax.set(xscale="log", xlim=(low, right), ylim=(len(FORMS) - 0.4, -0.6))
         ax.tick_params(axis="y", length=0, labelleft=what == "flops")
         ax.set_title(title, fontsize=12)
         ax.xaxis.set_major_locator(FixedLocator([]))
@@ -116,7 +139,7 @@ def draw_lengths(panels: Mapping[str, pd.DataFrame], labels: Sequence[str]) -> F
 
 
 def draw_recall(by_distance: pd.DataFrame, by_pairs: pd.DataFrame, guess: float) -> Figure:
-    """Accuracy over distance and over the number of pairs, mean and range over seeds.
+    """Accuracy over distance and over the number of pairs, mean and range over seeds as bars of error, side by side.
 
     Args:
         by_distance: columns form, seed, farthest, accuracy.
@@ -131,15 +154,19 @@ def draw_recall(by_distance: pd.DataFrame, by_pairs: pd.DataFrame, guess: float)
             if own.empty:
                 continue
             runs = own.pivot(index="seed", columns=column, values="accuracy")[places]
+            x = np.arange(len(places)) + 0.03 * (list(RECALL_STYLES).index(form) - 3)
+            mean, ends = runs.mean(), (runs.min(), runs.max())
             style = {"color": color, "linestyle": dash, "marker": marker, "markersize": 7}
-            plots.line_with_spread(ax, range(len(places)), runs, form, **style)
+            ax.plot(x, mean, label=form, **style)
+            ax.errorbar(x, mean, (mean - ends[0], ends[1] - mean), fmt="none", ecolor=color, capsize=3, elinewidth=1.4)
         ax.axhline(guess, color=plots.GRAY, linewidth=1.2)
         ax.set(ylim=(0, 1.03))
         labels = [f"{a + 1}–{b}" for a, b in zip([0, *places], places, strict=False)] if column == "farthest" else places
         ax.set_xticks(range(len(places)), labels, rotation=35 if column == "farthest" else 0, fontsize=11)
     axes[0].set(ylabel="right answers (share)", xlabel="distance to the pair (tokens)")
     axes[1].set(xlabel="pairs in the text")
-    axes[0].text(0, guess + 0.02, "guess", fontsize=11, color=plots.GRAY)
+    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes[1].annotate("guess", (1, guess), (4, 0), va="center", fontsize=11, color=plots.GRAY, **place)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3)
     return figure
@@ -156,6 +183,12 @@ def draw_weights(rows: Mapping[str, Tensor], asked: int) -> Figure:
         ax.grid(axis="x", visible=False)
     axes[0].set_ylabel("weight")
     return figure
+
+
+def _bar(ax: Axes, row: int, begin: int, width: int) -> None:
+    """Keys of a row that are met as one."""
+    shape = {"facecolor": plots.SKY, "alpha": 0.75, "edgecolor": plots.BLUE, "zorder": 3}
+    ax.add_patch(Rectangle((begin - 0.42, row - 0.34), width - 0.16, 0.68, **shape))
 
 
 def _lengths_below(ax: Axes, lengths: Sequence[int]) -> None:

@@ -20,6 +20,14 @@ def test_amounts_have_three_digits_and_a_prefix():
     ]  # fmt: skip
 
 
+def test_what_is_met_as_one_is_one_bar():
+    figure = efficient_pictures.draw_patterns(9, 3)
+    bars = [sorted(p.get_width() for p in ax.patches) for ax in figure.axes]
+    assert bars[:4] == [[], [], [], []]
+    assert len(bars[4]) == 9  # rows 3–5 meet one summary, rows 6–8 two
+    assert bars[5] == pytest.approx([row + 1 - 0.16 for row in range(9)])
+
+
 def test_reach_says_how_many_the_last_row_has_seen():
     figure = efficient_pictures.draw_reach("window", 3)
     titles = [ax.get_title(loc="left") or ax.get_title() for ax in figure.axes]
@@ -29,7 +37,7 @@ def test_reach_says_how_many_the_last_row_has_seen():
 def test_a_bill_writes_the_amount_of_every_form():
     model = costs.Model(12, 768, 12, 3)
     figure = efficient_pictures.draw_bill(model, 2048, 4)
-    for ax, what, unit in zip(figure.axes, ("flops", "saved", "cache"), ("FLOP", "B", "B"), strict=True):
+    for ax, what, unit in zip(figure.axes, ("flops", "saved", "cache"), ("", "B", "B"), strict=True):
         wanted = [
             efficient_pictures.amount(getattr(costs.bill(form, model, 2048, batch=4), what), unit) for form in costs.FORMS
         ]
@@ -57,8 +65,8 @@ def test_recall_has_a_line_for_each_form_and_names_the_cells_of_distance():
     )
     pairs = near.rename(columns={"farthest": "pairs"})
     figure = efficient_pictures.draw_recall(near, pairs, 1 / 16)
-    assert [line.get_label() for line in figure.axes[0].lines][: len(forms)] == list(forms)
+    assert figure.axes[0].get_legend_handles_labels()[1] == list(forms)
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1–16", "17–32"]
     assert [text.get_text() for text in figure.axes[1].get_xticklabels()] == ["16", "32"]
     some = [table[table["form"] == "full"] for table in (near, pairs)]
-    assert [line.get_label() for line in efficient_pictures.draw_recall(*some, 1 / 16).axes[0].lines][:1] == ["full"]
+    assert efficient_pictures.draw_recall(*some, 1 / 16).axes[0].get_legend_handles_labels()[1] == ["full"]

@@ -34,7 +34,7 @@ def text_of(name, answer):
 
 def merge_by_logs(m1, l1, o1, m2, l2, o2):
     m = torch.where(m1 > m2, m1, m2)
-    whole = torch.logaddexp(m1 + l1.log(), m2 + l2.log())
+    whole = m + torch.logaddexp(m1 - m + l1.log(), m2 - m + l2.log())
     return m, (whole - m).exp(), o1 * (m1 - m).exp() + o2 * (m2 - m).exp()
 
 
@@ -96,6 +96,16 @@ def rescaled(first, second):
     )
 
 
+def merge_at_zero(m1, l1, o1, m2, l2, o2):
+    m = torch.maximum(m1, m2)
+    return m, (l1 * m1.exp() + l2 * m2.exp()) / m.exp(), (o1 * m1.exp() + o2 * m2.exp()) / m.exp()
+
+
+def merge_by_one(m1, l1, o1, m2, l2, o2):
+    m, factor = torch.maximum(m1, m2), torch.exp(m2 - m1)
+    return m, (l1 + factor * l2) * torch.exp(m1 - m), (o1 + factor * o2) * torch.exp(m1 - m)
+
+
 def read_before_adding(q, k, v):
     S, z, outputs = torch.zeros(k.shape[1], v.shape[1]), torch.zeros(k.shape[1]), []
     for i in range(len(q)):
@@ -118,6 +128,9 @@ WRONG = {
         (rescaled(lambda a, b: (a - b).exp(), lambda a, b: 1.0), "Not yet"),
         (rescaled(lambda a, b: (torch.maximum(a, b) - a).exp(), lambda a, b: (torch.maximum(a, b) - b).exp()), "upside down"),
         (rescaled(lambda a, b: a.exp(), lambda a, b: b.exp()), "measured against 0"),
+        (merge_at_zero, "overflows"),
+        (lambda *x: merge_by_one(*x), "without keys"),
+        (lambda *x: merge_by_one(*x[3:], *x[:3]), "without keys"),
         (lambda m1, l1, o1, m2, l2, o2: torch.maximum(m1, m2), "returns a Tensor, not the 3 tensors m, l, o"),
     ],
     "stretch_mask": [

@@ -19,12 +19,13 @@ def _held(scores: Tensor, values: Tensor) -> State:
 
 
 def _cases() -> list[Case]:
+    """Parts of several sizes, one of them empty in two cases, and scores about 1000 in the last."""
     cases = []
-    for i, (n, first, second, width) in enumerate(((4, 3, 5, 2), (1, 1, 1, 1), (5, 2, 4, 3), (3, 4, 0, 2))):
-        parts = [
-            _held(2 * random_tensor(n, keys, seed=60 + 10 * i + j), random_tensor(keys, width, seed=65 + 10 * i + j))
-            for j, keys in enumerate((first, second))
-        ]
+    sizes = ((4, 3, 5, 2, 0), (1, 1, 1, 1, 0), (5, 2, 4, 3, 0), (3, 4, 0, 2, 0), (2, 0, 3, 2, 0), (3, 2, 3, 2, 1000))
+    for i, (n, first, second, width, shift) in enumerate(sizes):
+        scores = [shift + 2 * random_tensor(n, keys, seed=60 + 10 * i + j) for j, keys in enumerate((first, second))]
+        values = [random_tensor(keys, width, seed=65 + 10 * i + j) for j, keys in enumerate((first, second))]
+        parts = [_held(*part) for part in zip(scores, values, strict=True)]
         cases.append(dict(zip(("m1", "l1", "o1", "m2", "l2", "o2"), (*parts[0], *parts[1]), strict=True)))
     return cases
 
@@ -61,6 +62,25 @@ def _first_alone(m1, l1, o1, m2, l2, o2) -> State:
     m = torch.maximum(m1, m2)
     return m, (m1 - m).exp() * l1 + l2, (m1 - m).exp() * o1 + o2
 
+
+def _at_zero(m1, l1, o1, m2, l2, o2) -> State:
+    m = torch.maximum(m1, m2)
+    first, second = m1.exp(), m2.exp()
+    return m, (first * l1 + second * l2) / m.exp(), (first * o1 + second * o2) / m.exp()
+
+
+def _from_the_first(m1, l1, o1, m2, l2, o2) -> State:
+    m, shift = torch.maximum(m1, m2), (m2 - m1).exp()
+    back = (m1 - m).exp()
+    return m, (l1 + shift * l2) * back, (o1 + shift * o2) * back
+
+
+def _from_the_second(m1, l1, o1, m2, l2, o2) -> State:
+    return _from_the_first(m2, l2, o2, m1, l1, o1)
+
+
+BIG = "That holds for small scores. Here e^m alone overflows: form e^(own m − new m), which is never above 1."
+EMPTY = "A part without keys holds m = −∞, and ∞ or NaN comes out. Measure both parts against the larger m, which is finite."
 
 MERGE = Exercise(
     hint="The new m is the larger of both. What each part holds was measured against its own m: multiply its l and its o by "
@@ -102,5 +122,8 @@ MERGE = Exercise(
             _with(lambda m1, m2, m: (torch.exp2(m1 - m), torch.exp2(m2 - m))),
             "The factors are powers of 2. The sums hold powers of e.",
         ),
+        Mistake(_at_zero, BIG),
+        Mistake(_from_the_first, EMPTY),
+        Mistake(_from_the_second, EMPTY),
     ),
 )
