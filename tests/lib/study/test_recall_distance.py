@@ -148,7 +148,7 @@ def experiment():
 
 def test_the_rate_is_chosen_on_dev_questions_of_the_first_seed(experiment):
     rows = [
-        {"form": "full", "part": part, "seed": seed, "lr": lr, "questions": questions, "accuracy": accuracy}
+        {"form": "full", "part": part, "seed": seed, "lr": lr, "questions": questions, "accuracy": accuracy, "steps": 400}
         for part, seed, lr, questions, accuracy in (
             ("dev", 0, 0.1, 10, 1.0),
             ("dev", 0, 0.1, 90, 0.0),  # better on the mean of cells, worse on questions
@@ -165,9 +165,13 @@ def test_the_rate_is_chosen_on_dev_questions_of_the_first_seed(experiment):
 
 def test_the_results_hold_each_run_once_with_its_origin(experiment):
     results = pd.read_csv(experiment.RESULTS)
-    runs = results.groupby(["form", "lr", "seed"])
+    runs = results.groupby(["form", "steps", "lr", "seed"])
     assert set(results["form"]) == set(FORMS)
-    assert set(results["steps"]) == {experiment.STEPS}
+    longer = records.select(results, steps=experiment.LONGER)
+    assert set(longer["form"]) == set(experiment.LONGER_FORMS)
+    assert longer.groupby("form")["lr"].nunique().eq(1).all()
+    assert longer.groupby("form")["seed"].nunique().eq(len(experiment.SEEDS)).all()
+    results = records.select(results, steps=experiment.STEPS)
     for form in FORMS:
         first = records.select(results, form=form, seed=experiment.SEEDS[0])
         assert set(first["lr"]) == set(experiment.RATES)
@@ -175,4 +179,4 @@ def test_the_results_hold_each_run_once_with_its_origin(experiment):
     cells = ["part", "length", "pairs", "nearest"]
     assert all(not run.duplicated(cells).any() for _, run in runs)
     assert runs.size().nunique() == 1
-    assert results[list(records.stamp())].notna().all(axis=None)
+    assert pd.read_csv(experiment.RESULTS)[list(records.stamp())].notna().all(axis=None)
