@@ -94,9 +94,9 @@ def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
     half, full = (
         {form: costs.bill(form, model, length, batch=batch, bytes_per_number=size) for form in FORMS} for size in (2, 4)
     )
-    figure = plt.figure(figsize=(6.4, 3.2))
+    figure = plt.figure(figsize=(6.4, 3.5))
     figure.set_layout_engine("none")
-    axes = [figure.add_axes((0.165 + 0.28 * i, 0.03, 0.265, 0.86)) for i in range(3)]
+    axes = [figure.add_axes((0.165 + 0.28 * i, 0.09, 0.265, 0.76)) for i in range(3)]
     for ax, what, title, unit in zip(
         axes, ("flops", "saved", "cache"), ("products, FLOP", "kept to train", "cache to write"), ("", "B", "B"), strict=True
     ):
@@ -106,15 +106,17 @@ def draw_bill(model: costs.Model, length: int, batch: int) -> Figure:
         ax.barh(FORMS, larger - low, left=low, color="white", edgecolor=plots.GRAY, linewidth=1)
         ax.barh(FORMS, values - low, left=low, color=[STYLES[form][0] for form in FORMS], alpha=0.55)
         for row, value in enumerate(values):
-            style = {"va": "center", "fontsize": 11, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
-            ax.annotate(amount(value, unit), (larger[row], row), (4, 0), textcoords="offset points", **style)
+            style = {"ha": "right", "va": "center", "fontsize": 11, "transform": ax.get_yaxis_transform()}
+            ax.text(1, row, amount(value, unit), **style)
         rest = costs.rest_flops(model, length, batch=batch) if what == "flops" else 0
         if rest:
             ax.axvline(rest, color=plots.INK, linestyle="--", linewidth=1.6)
-        right = max(low * (larger.max() / low) ** 1.7, rest * 2)  # room for the numbers
+            below = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
+            ax.annotate("all the rest", (rest, 0), (0, -3), fontsize=11, annotation_clip=False, **below)
+        right = low * (max(larger.max(), rest) / low) ** 1.75  # the numbers stand right of the bars and the line
         ax.set(xscale="log", xlim=(low, right), ylim=(len(FORMS) - 0.4, -0.6))
         ax.tick_params(axis="y", length=0, labelleft=what == "flops")
-        ax.set_title(title, fontsize=12)
+        ax.set_title(f"{title}\n(log scale)", fontsize=11, fontweight="normal")
         ax.xaxis.set_major_locator(FixedLocator([]))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.grid(False)

@@ -41,7 +41,19 @@ def test_a_bill_writes_the_amount_of_every_form():
         wanted = [
             efficient_pictures.amount(getattr(costs.bill(form, model, 2048, batch=4), what), unit) for form in costs.FORMS
         ]
-        assert [text.get_text() for text in ax.texts] == wanted
+        rest = ["all the rest"] if what == "flops" else []
+        assert [text.get_text() for text in ax.texts] == wanted + rest
+        assert ax.get_title(loc="left").endswith("(log scale)") or ax.get_title().endswith("(log scale)")
+
+
+def test_the_numbers_of_a_bill_stand_right_of_bars_and_line():
+    figure = efficient_pictures.draw_bill(costs.Model(32, 4096, 32), 131_072, 16)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        numbers = [text for text in ax.texts if text.get_text() != "all the rest"]
+        begin = min(text.get_window_extent().x0 for text in numbers)
+        drawn = [patch.get_window_extent().x1 for patch in ax.patches] + [line.get_window_extent().x1 for line in ax.lines]
+        assert max(drawn) < begin
 
 
 def test_curves_over_length_skip_what_was_left_out():
