@@ -181,4 +181,4 @@ class Report:
 
 
 def _item(title: str, text: str) -> str:
-    return fill(f"{title}: {text}", width=110, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+    return fill(f"{title}: {text}", width=86, initial_indent="  ", subsequent_indent="      ", break_long_words=False)

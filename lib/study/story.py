@@ -16,7 +16,10 @@ from torch import Tensor, nn
 
 
 class PlainAttention(nn.Module):
-    """Causal self-attention with H heads. `keep` (B, S) is True for real tokens; `cache` holds earlier keys and values."""
+    """Causal self-attention with H heads.
+
+    `keep` (B, S) is True for real tokens; `cache` holds earlier keys and values.
+    """
 
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.1):
         super().__init__()
@@ -26,19 +29,21 @@ class PlainAttention(nn.Module):
         self.v_proj = nn.Linear(d_model, d_model)
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None, cache: dict | None = None) -> Tensor:
+    def forward(self, x, keep=None, cache=None):
         """x (B, L, d_model) -> (B, L, d_model)."""
         q, k, v = self.project(x)
         if cache is not None:
             if cache:
-                k, v = torch.cat([cache["k"], k], dim=2), torch.cat([cache["v"], v], dim=2)
+                k = torch.cat([cache["k"], k], dim=2)
+                v = torch.cat([cache["v"], v], dim=2)
             cache.update(k=k, v=v)
         weights = self.weigh(self.score(q, k), self.allow(q.size(2), k.size(2), keep))
         return self.out_proj(self.join(self.drop(weights) @ v))
 
     def project(self, x):
         """Queries, keys and values, each split into heads."""
-        return self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
+        return q, k, self.split(self.v_proj(x))
 
     def split(self, x):
         """Reshapes (B, L, d_model) -> (B, H, L, d)."""
@@ -129,7 +134,8 @@ class KeysForQueries(PlainAttention):
 
     def project(self, x):
         """Keys, keys and values."""
-        return self.split(self.k_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        q, k = self.split(self.k_proj(x)), self.split(self.k_proj(x))
+        return q, k, self.split(self.v_proj(x))
 
 
 class DropsAlways(PlainAttention):

@@ -95,7 +95,7 @@ class TestReport:
 
     def test_long_texts_are_wrapped(self):
         report = Report("M", (Finding("check", (BAD,), (), "long " * 60, "c"),))
-        assert max(map(len, str(report).splitlines())) <= 110
+        assert max(map(len, str(report).splitlines())) <= 86
         assert str(report).count("long") == 60
 
     def test_in_a_notebook_is_the_whole_table_escaped(self):
