@@ -102,7 +102,7 @@ def draw(parts: Sequence[Part]) -> Figure:
         parts: from `walk`.
     """
     pre_norm = next(part for part in parts if part.stack == "decoder").kind == "norm"
-    height = 7.9 if pre_norm else 6.95
+    height = 8.7 if pre_norm else 7.7
     figure, ax = drawing(6.6, height)
     ends: dict[str, tuple[float, float]] = {}
     reads: list[Box] = []
@@ -132,7 +132,7 @@ def _layer(ax: Axes, x: float, foot: tuple[float, float], parts: Sequence[Part])
     last, reads, y = None, [], 1.78
     pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]  # a sub-layer and its norm, in the order of the calls
     for pair in pairs:
-        start = (x, y - 0.34)
+        start = (x, y - 0.36)
         for i, part in enumerate(pair):
             is_norm = part.kind == "norm"
             text = f"norm, {part.size}" if is_norm else f"{part.kind}\n{part.size}"
@@ -140,13 +140,13 @@ def _layer(ax: Axes, x: float, foot: tuple[float, float], parts: Sequence[Part])
             arrow(ax, foot if last is None else last, drawn.bottom)
             if part.kind == "cross-attention":
                 reads.append(drawn)
-            last, y = drawn.top, y + (0.58 if is_norm and i == 0 else 0.41)
+            last, y = drawn.top, y + (0.55 if not is_norm else 0.58 if i == 0 else 0.41)
             if not is_norm:  # here the way around the sub-layer comes back
                 plus = y - 0.03
                 _residual(ax, x, start[1], plus)
                 arrow(ax, drawn.top, (x, plus - 0.06))
-                last, y = (x, plus + 0.07), y + 0.33
-        y += 0.14
+                last, y = (x, plus + 0.07), y + 0.36
+        y += 0.2
     return last, reads
 
 

@@ -88,7 +88,10 @@ def layer_lines(
         style = {"color": color, "linestyle": dashes, "marker": marker, "markersize": 6}
         plots.line_with_spread(ax, x, runs, arrangement, **style)
     ax.set(yscale="log" if log else "linear", xlabel=x_name, ylabel=y_name, title=title, ylim=limits)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(x) <= 7:  # few enough to name them all
+        ax.set_xticks(x)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 
@@ -108,8 +111,8 @@ def rate_maps(bits: pd.DataFrame, arrangements: tuple[str, ...], low: float, fai
         ax.imshow(values, cmap="Blues", vmin=low, vmax=UNIFORM, aspect="auto")
         for (i, j), value in np.ndenumerate(values):
             lost = value > failing
-            text = "" if np.isnan(value) else f"{value:.2f}" + ("\n×" if lost else "")
-            ax.text(j, i, text, ha="center", va="center", linespacing=0.8, color="black", weight="bold" if lost else "normal")
+            text = "" if np.isnan(value) else f"{value:.2f}" + (" ×" if lost else "")
+            ax.text(j, i, text, ha="center", va="center", color="black", weight="bold" if lost else "normal")
         ax.set_xticks(range(bits.shape[1]), [f"{1e3 * rate:g}" for rate in bits.columns])
         ax.set_yticks(range(len(depths)), depths)
         ax.set(title=arrangement, ylabel="layers")

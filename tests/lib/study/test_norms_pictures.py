@@ -57,6 +57,6 @@ def test_a_map_writes_bits_marks_failures_and_leaves_what_was_not_tried_blank():
     first, second = norms_pictures.rate_maps(bits, ("pre-norm", "post-norm"), low=3.4, failing=4.1).axes
     assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("pre-norm", "post-norm")
     assert texts(first) == ["3.50", "4.00", "3.60", ""]
-    assert texts(second) == ["4.20\n×", "3.70", "4.30\n×", "3.80"]
+    assert texts(second) == ["4.20 ×", "3.70", "4.30 ×", "3.80"]
     assert [label.get_text() for label in second.get_xticklabels()] == ["1", "2"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["2", "6"]
