@@ -70,7 +70,7 @@ def _wait_for(address: str, lab: subprocess.Popen, log: str, seconds: float = 60
 def folder(tmp_path) -> Path:
     """A copy of the chapters, so that a run leaves the committed files alone, beside the results that they load."""
     shutil.copytree(ROOT / "chapters", tmp_path / "chapters", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    for name in ("experiments", "checkpoints"):
+    for name in ("experiments", "checkpoints", "benchmarks"):
         if (ROOT / name).exists():
             (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
