@@ -64,6 +64,9 @@ class Slider:
         return format(value, self.format).replace("-", "−")
 
 
+LINE = 90  # letters that fit beside each other in a notebook; a button counts as 4
+
+
 @dataclass
 class Choice:
     """One of a few, all in sight.
@@ -94,9 +97,13 @@ class Choice:
             value=self.value,
             description=self.label,
             style={"description_width": "initial"},
-            orientation="horizontal",
+            orientation="vertical" if self._long() else "horizontal",
             layout=widgets.Layout(width="auto"),
         )
+
+    def _long(self) -> bool:
+        """Whether the options are too many for one line in JupyterLab, where a second one would lie under the picture."""
+        return len(self.label) + sum(len(text) + 4 for text, _ in self.options) > LINE
 
     def html(self, stride: int) -> str:
         """The static control, as in `Slider.html`. The name of its buttons holds inside its own form only."""

@@ -276,3 +276,10 @@ def test_values_that_cannot_work_are_named():
         Choice("keys", options=[])
     with pytest.raises(ValueError, match=r"'keys' starts at 'here', which is none of its values \['near', 'far'\]"):
         Choice("keys", options=["near", "far"], value="here")
+
+
+@pytest.mark.parametrize(
+    "options, orientation", [(["one", "two"], "horizontal"), ([f"a long name {i}" for i in range(9)], "vertical")]
+)
+def test_live_options_that_fill_more_than_a_line_stand_below_each_other(options, orientation):
+    assert Choice("kind", options).widget().orientation == orientation
