@@ -279,7 +279,7 @@ def test_values_that_cannot_work_are_named():
 
 
 @pytest.mark.parametrize(
-    "options, orientation", [(["one", "two"], "horizontal"), ([f"a long name {i}" for i in range(9)], "vertical")]
+    ("options", "orientation"), [(["one", "two"], "horizontal"), ([f"a long name {i}" for i in range(9)], "vertical")]
 )
 def test_live_options_that_fill_more_than_a_line_stand_below_each_other(options, orientation):
     assert Choice("kind", options).widget().orientation == orientation
