@@ -31,7 +31,6 @@ STARTS: dict[str, Callable[[list[Tensor]], object]] = {
     "one number": lambda maps: [w.fill_(1 / w.size(1)) for w in maps],
     "zero": lambda maps: [w.zero_() for w in maps[:2]],
 }
-ALIKE = ("one matrix", "one number", "zero")  # starts that make queries and keys alike
 
 
 def build(start: str, seed: int) -> LookupNet:

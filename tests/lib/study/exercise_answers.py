@@ -19,6 +19,13 @@ def known_mistakes(exercises: Mapping[str, Exercise]) -> list:
     return pairs({name: exercise.mistakes for name, exercise in exercises.items()})
 
 
+def assert_advice(text: str, words: str = "", *, begins: str = "Not yet. With ") -> None:
+    """`text` refuses an answer in one line, which names the case that told, and has `words` in its advice."""
+    assert text.startswith(begins)
+    assert words in text
+    assert "\n" not in text
+
+
 def margin(exercise: Exercise, one: Callable[..., Any], other: Callable[..., Any]) -> float:
     """How clearly some case tells two functions apart: the largest difference, ∞ where type, shape, error or NaN differ."""
     largest = 0.0

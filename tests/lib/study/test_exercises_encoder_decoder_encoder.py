@@ -8,7 +8,7 @@ from lib.study.exercises import verdict
 from lib.study.exercises.encoder_decoder.decoder_counts import DECODER_PARAMETERS
 from lib.study.exercises.encoder_decoder.pooled import TEXT_MEAN
 from lib.study.exercises.multi_head.counts import counted
-from tests.lib.study.exercise_answers import pairs
+from tests.lib.study.exercise_answers import assert_advice, pairs
 
 EXERCISES = {"text_mean": TEXT_MEAN, "decoder_parameters": DECODER_PARAMETERS}
 
@@ -95,6 +95,4 @@ WRONG = {
 @pytest.mark.parametrize(("name", "answer"), pairs(WRONG))
 def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     function, words = answer
-    text = text_of(name, function)
-    assert text.startswith("Not yet. ")
-    assert words in text
+    assert_advice(text_of(name, function), words, begins="Not yet. ")  # one answer overwrites its input

@@ -14,7 +14,7 @@ from lib.study.exercises.masks.padding import PADDING_MASK
 from lib.study.exercises.masks.row import MASKED_WEIGHTS
 from lib.study.exercises.masks.truth import as_numbers
 from lib.study.exercises.masks.window import WINDOW_MASK
-from tests.lib.study.exercise_answers import pairs
+from tests.lib.study.exercise_answers import assert_advice, pairs
 
 EXERCISES = {
     "causal_mask": CAUSAL_MASK,
@@ -193,10 +193,7 @@ WRONG = {
 @pytest.mark.parametrize(("name", "answer"), pairs(WRONG))
 def test_a_wrong_answer_gets_the_advice_that_fits(name, answer):
     function, words = answer
-    text = text_of(name, function)
-    assert text.startswith("Not yet. With ")
-    assert words in text
-    assert "\n" not in text
+    assert_advice(text_of(name, function), words)
 
 
 # ---- mutants: right in outline, off in one detail
@@ -244,7 +241,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize(("name", "mutant"), pairs(MUTANTS))
 def test_an_answer_that_is_off_in_one_detail_does_not_pass(name, mutant):
-    assert text_of(name, mutant).startswith("Not yet. With ")
+    assert_advice(text_of(name, mutant))
 
 
 # ---- not answered yet, and what a check must never do

@@ -1,15 +1,12 @@
 """Shared heads of key and value: what a cache holds, by the numbers, and the runs over their number."""
 
-import importlib.util
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
 
 from lib.study import kv_heads, records
+from tests.lib.study.scripts import load_script
 
-EXPERIMENT = Path(__file__).parents[3] / "experiments" / "kv_heads.py"
 MODELS = {"look-ups": (kv_heads.look_up_net, 1), "text": (kv_heads.language_model, 2)}  # and their layers
 
 
@@ -54,10 +51,7 @@ def test_a_run_gives_a_row_for_each_part_and_repeats(task):
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("kv_heads_experiment", EXPERIMENT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("experiments/kv_heads.py")
 
 
 def test_the_rate_is_the_one_with_the_least_loss_on_dev_of_the_first_seed(experiment):

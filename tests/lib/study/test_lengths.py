@@ -1,6 +1,5 @@
 """The benchmark over the length: a wrong form stops it, what it leaves out it says so, and its table is whole."""
 
-import importlib.util
 import sys
 from argparse import Namespace
 from functools import partial
@@ -12,6 +11,7 @@ import torch
 
 from lib.efficient import linear_attention, windowed_attention
 from lib.study import records
+from tests.lib.study.scripts import load_script
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "lengths.py"
 COLUMNS = [
@@ -24,10 +24,7 @@ COLUMNS = [
 def lengths():
     sys.path.insert(0, str(BENCHMARK.parent))  # as when it is run as a script
     try:
-        spec = importlib.util.spec_from_file_location("lengths_benchmark", BENCHMARK)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
+        yield load_script("benchmarks/lengths.py")
     finally:
         sys.path.remove(str(BENCHMARK.parent))
 

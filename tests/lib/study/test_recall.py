@@ -1,8 +1,6 @@
 """The recall task and its runs: the task is what it says, both arms start alike, NaN comes and stays away where A12 says."""
 
-import importlib.util
 import math
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,6 +10,7 @@ from torch.testing import assert_close
 from lib.attention import scaled_dot_product_attention
 from lib.study import records
 from lib.study.recall import KEYS, PAIRS, VALUES, WINDOW, Question, Recall, Run, questions, textbook_attention, train
+from tests.lib.study.scripts import load_script
 
 
 @pytest.fixture(autouse=True)
@@ -169,15 +168,9 @@ def test_a_row_of_minus_infinity_is_nan_by_softmax_and_zero_in_the_library():
 # ---- the experiment's results
 
 
-EXPERIMENT = Path(__file__).parents[3] / "experiments" / "scale.py"
-
-
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("scale_experiment", EXPERIMENT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("experiments/scale.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """The recall task over distance: the task is what it says, each form sees what it may, and the results hold every run."""
 
-import importlib.util
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,8 +12,7 @@ from lib import masks
 from lib.attention import scaled_dot_product_attention
 from lib.study import recall_distance, records
 from lib.study.recall_distance import EDGES, FORMS, KEYS, QUESTIONS, VALUES, RecallNet, draw, score, training_batches
-
-EXPERIMENT = Path(__file__).parents[3] / "experiments" / "recall_distance.py"
+from tests.lib.study.scripts import load_script
 
 
 @pytest.mark.parametrize(("L", "pairs"), [(16, 8), (64, 32), (256, 128), (264, 256)])
@@ -140,10 +137,7 @@ def test_a_score_counts_each_question_in_one_cell_and_repeats():
 
 @pytest.fixture(scope="module")
 def experiment():
-    spec = importlib.util.spec_from_file_location("recall_distance_experiment", EXPERIMENT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("experiments/recall_distance.py")
 
 
 def test_the_rate_is_chosen_on_dev_questions_of_the_first_seed(experiment):

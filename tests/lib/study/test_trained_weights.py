@@ -1,7 +1,6 @@
 """The trained weights under checkpoints: scripts make models within the limit, and what is shipped is as its card says."""
 
 from dataclasses import asdict
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,11 @@ from lib.study import checkpoints
 from lib.study.pronunciation import Lexicon, load_cmudict
 from lib.study.seq2seq import evaluate
 from lib.transformer import Transformer
+from tests.lib.study.scripts import load_script
 
 FOLDER = Path(__file__).resolve().parents[3] / "checkpoints"
 SCRIPTS = sorted(FOLDER.glob("train_*.py"))
 SHIPPED = sorted(FOLDER.glob("*.safetensors"))
-
-
-def script(path):
-    spec = spec_from_file_location(path.stem, path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_file_of_weights_has_its_script():
@@ -31,7 +24,7 @@ def test_every_file_of_weights_has_its_script():
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_the_model_of_a_script_fits_into_the_limit_and_comes_back_from_its_file(path, tmp_path):
-    module = script(path)
+    module = load_script(f"checkpoints/{path.name}")
     model = Transformer(module.CONFIG)
     card = module.card(model, Lexicon([], [], []), module.RECIPE, [{"seconds": 90.0}])
     written = checkpoints.save(tmp_path / "weights.safetensors", model, card)
@@ -44,7 +37,7 @@ def test_the_model_of_a_script_fits_into_the_limit_and_comes_back_from_its_file(
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_what_is_shipped_is_small_and_made_by_its_script(path):
-    module = script(FOLDER / f"train_{path.stem}.py")
+    module = load_script(f"checkpoints/train_{path.stem}.py")
     model, card = checkpoints.load(path)
     assert path.stat().st_size <= checkpoints.LIMIT
     assert model.config == module.CONFIG
@@ -55,7 +48,7 @@ def test_what_is_shipped_is_small_and_made_by_its_script(path):
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_the_card_of_what_is_shipped_is_whole(path):
-    module = script(FOLDER / f"train_{path.stem}.py")
+    module = load_script(f"checkpoints/train_{path.stem}.py")
     _, card = checkpoints.load(path)
     assert card.command == f"python checkpoints/train_{path.stem}.py"  # and with no option: its own recipe is the card's
     assert card.training == asdict(module.RECIPE)
@@ -79,7 +72,7 @@ def test_what_is_shipped_is_as_good_as_its_card_says(path, part, how, options):
 
 
 def test_another_models_weights_are_not_as_good_as_the_card_says():
-    module = script(FOLDER / "train_pronunciation.py")
+    module = load_script("checkpoints/train_pronunciation.py")
     entries = load_cmudict().dev[::100]
     assert evaluate(module.build(), entries).words > 0.9  # untrained: the test above can fail
 
